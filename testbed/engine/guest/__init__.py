@@ -1,0 +1,1 @@
+"""What runs first inside a guest; imports nothing but the standard library."""

@@ -1,0 +1,265 @@
+"""Start a guest, carry its streams, and leave nothing behind.
+
+A guest is one User-Mode Linux process and its children. It inherits one pipe for each stream (standard output,
+standard error, standard input, status, console) as a serial line, and its job on the kernel's command line, so that
+no file is made for it: whichever way the launcher ends, there is nothing to clean up. The memory file has no name
+(O_TMPFILE), the kernel makes no pid folder, and the guest is killed by the host's kernel when its launcher dies.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import fcntl
+import json
+import os
+import selectors
+import signal
+import struct
+import subprocess
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from testbed.engine.host import cpu_slot, memory_folder
+from testbed.engine.kernel import Kernel
+from testbed.errors import EnvironmentLacks, InputError, NotValid
+
+PROJECT = Path(__file__).resolve().parents[2]
+INIT = PROJECT / "testbed" / "engine" / "guest" / "init.py"
+CLOCK_START_NS = 1_700_000_000 * 10**9
+"""Every virtual-time guest's clock starts here (2023-11-14 22:13:20 UTC): a fixed instant, so that stamps agree."""
+COMMAND_LINE_MAX = 4096
+PIPE_BYTES = 1 << 20
+GUEST_UP = {"stage": "guest up"}
+PR_SET_PDEATHSIG = 1
+
+Sink = Callable[[bytes], None]
+
+
+class GuestDied(NotValid):
+    """The guest ended without an exit status of its command: a panic, or somebody killed it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a guest is to do. `argv` runs as the guest's root in `cwd`; `write` is the one writable host folder."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: dict[str, str] = field(default_factory=dict)
+    write: str | None = None
+    visible: tuple[str, ...] = ()
+    """Host folders that must stay visible although the guest puts a tmpfs of its own over /tmp, /run and /var/log."""
+    open_vswitch: bool = True
+    terminal: tuple[int, int] | None = None
+    """Rows and columns of the terminal of an interactive guest; None for pipes."""
+    stdin: bool = False
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How a guest is made: `memory_bytes` of guest memory, the `seed` of all its entropy, and which clock it has."""
+
+    memory_bytes: int = 2 << 30
+    seed: int = 1
+    real_time: bool = False
+
+
+def encode_job(job: Job) -> str:
+    """Return the job as one word for the kernel's command line.
+
+    Raises InputError when the command is too long for it.
+    """
+    packed = zlib.compress(json.dumps(asdict(job), separators=(",", ":")).encode(), 9)
+    word = base64.b64encode(packed).decode()
+    if len(word) > COMMAND_LINE_MAX - 700:
+        raise InputError("command", f"too long for a guest ({len(word)} bytes packed)", "put it into a script file")
+    return word
+
+
+def kernel_arguments(job: Job, machine: Machine, kernel: Kernel, lines: dict[str, int]) -> list[str]:
+    """Return the User-Mode Linux command line; `lines` maps stream names to inherited descriptors."""
+    console = f"con0=fd:{lines['terminal']}" if job.terminal else f"con0=null,fd:{lines['console']}"
+    arguments = [
+        f"mem={machine.memory_bytes >> 20}M",
+        "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro",
+        f'init="{INIT}"',
+        "con=null", "ssl=null", console,
+        f"ssl0=null,fd:{lines['stdout']}", f"ssl1=null,fd:{lines['stderr']}", f"ssl2=null,fd:{lines['status']}",
+        "uml_dir=/dev/null/",  # not a folder: the kernel then makes no pid folder that a kill would leave behind
+        "quiet", "loglevel=3", "norandmaps", "panic=-1",
+        f"hostfs-writable={job.write or 'none'}",
+        f"rng-seed={machine.seed}",
+        f"ORRERY_JOB={encode_job(job)}",
+    ]  # fmt: skip
+    if job.stdin:
+        arguments.append(f"ssl3=fd:{lines['stdin']},null")
+    if kernel.seccomp:
+        arguments.append("seccomp=auto")
+    if not machine.real_time:
+        arguments += ["time-travel=inf-cpu", f"time-travel-start={CLOCK_START_NS}"]
+    return arguments
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    """Return what the child does between fork and exec so that it cannot outlive its launcher."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def prepare() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # the launcher died before the line above
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return prepare
+
+
+@contextmanager
+def _pipes(names: tuple[str, ...]) -> Iterator[dict[str, tuple[IO[bytes], IO[bytes]]]]:
+    """Yield an unbuffered (reader, writer) for each name; all are closed at the end."""
+    with ExitStack() as stack:
+        pairs = {}
+        for name in names:
+            reader, writer = os.pipe()
+            with suppress(OSError):  # a large pipe, where allowed, so that a guest never waits for its reader
+                fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            pairs[name] = (
+                stack.enter_context(open(reader, "rb", buffering=0)),
+                stack.enter_context(open(writer, "wb", buffering=0)),
+            )
+        yield pairs
+
+
+@contextmanager
+def _feeder(source: IO[bytes]) -> Iterator[tuple[threading.Thread, int]]:
+    """Yield a thread that will copy `source` into a pipe, and the pipe's reading end, which the guest inherits.
+
+    The copying starts once the guest has opened its line: it is woken by what arrives, not by what was there before.
+    Every piece goes behind its length and an empty piece ends them, since closing a line throws away what is in it.
+    """
+    reader, writer = os.pipe()
+
+    def feed() -> None:
+        with suppress(OSError):  # the guest may end before its input does
+            while chunk := os.read(source.fileno(), 1 << 14):
+                os.write(writer, struct.pack(">I", len(chunk)) + chunk)
+            os.write(writer, struct.pack(">I", 0))
+
+    with open(reader, "rb", buffering=0), open(writer, "wb", buffering=0):
+        yield threading.Thread(target=feed, daemon=True), reader
+
+
+class Guest:
+    """One run of one job in a guest of its own.
+
+    `run` blocks until the guest has ended and must be called in a thread that lives as long as the guest does: the
+    host kills the guest when the thread that started it ends.
+    """
+
+    def __init__(self, job: Job, machine: Machine, kernel: Kernel) -> None:
+        self.job, self.machine, self.kernel = job, machine, kernel
+        self.console: deque[bytes] = deque(maxlen=200)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._exit_code: int | None = None
+
+    def run(
+        self,
+        stdout: Sink,
+        stderr: Sink,
+        status: Callable[[dict[str, Any]], None] = lambda message: None,
+        stdin: IO[bytes] | None = None,
+        terminal: int | None = None,
+    ) -> int:
+        """Run the job and return its exit code.
+
+        `status` receives the JSON messages the job writes to the file named by ORRERY_STATUS. Raises GuestDied when
+        the guest ended by itself, EnvironmentLacks when it could not be started.
+        """
+        names = ("stdout", "stderr", "status", "console")
+        with _pipes(names) as pairs, cpu_slot() as (cpu, slot), ExitStack() as stack:
+            lines = {name: pair[1].fileno() for name, pair in pairs.items()}
+            if stdin is not None:
+                feeder, lines["stdin"] = stack.enter_context(_feeder(stdin))
+            if terminal is not None:
+                lines["terminal"] = terminal
+            inherited = [*lines.values(), *([slot] if slot is not None else [])]
+            self._start(kernel_arguments(self.job, self.machine, self.kernel, lines), inherited, lines["console"], cpu)
+            for _, writer in pairs.values():
+                writer.close()
+
+            def hear(message: dict[str, Any]) -> None:
+                if stdin is not None and message == GUEST_UP:
+                    feeder.start()
+                status(message)
+
+            try:
+                self._carry({name: pair[0] for name, pair in pairs.items()}, stdout, stderr, hear)
+            finally:
+                self.stop()
+        if self._exit_code is None:
+            tail = b"".join(self.console).decode(errors="replace").strip()[-3000:]
+            raise GuestDied(f"the guest ended before its command did{': ' + tail if tail else ''}")
+        return self._exit_code
+
+    def stop(self) -> None:
+        """Kill the guest if it still runs, and wait for its end."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                self._process.kill()
+            self._process.wait()
+
+    def _start(self, arguments: list[str], inherited: list[int], console: int, cpu: int) -> None:
+        prepare = _die_with(os.getpid())
+
+        def before_exec() -> None:
+            prepare()
+            os.sched_setaffinity(0, {cpu})
+
+        try:
+            self._process = subprocess.Popen(
+                [str(self.kernel.path), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                pass_fds=inherited,
+                env={"TMPDIR": str(memory_folder(self.machine.memory_bytes)), "PATH": "/usr/bin:/bin"},
+                cwd="/",
+                preexec_fn=before_exec,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise EnvironmentLacks(f"the guest kernel does not start: {error}", "python -m testbed kernel build") from error
+
+    def _carry(self, readers: dict[str, IO[bytes]], stdout: Sink, stderr: Sink, status: Callable[[dict[str, Any]], None]) -> None:
+        """Carry the guest's streams to their sinks until all of them are closed."""
+        half_line = b""
+        with selectors.DefaultSelector() as selector:
+            for name, reader in readers.items():
+                selector.register(reader, selectors.EVENT_READ, name)
+            while selector.get_map():
+                for key, _ in selector.select():
+                    chunk = os.read(key.fd, 1 << 16)
+                    if not chunk:
+                        selector.unregister(key.fileobj)
+                    elif key.data == "stdout":
+                        stdout(chunk)
+                    elif key.data == "stderr":
+                        stderr(chunk)
+                    elif key.data == "console":
+                        self.console.append(chunk)
+                    else:
+                        *messages, half_line = (half_line + chunk).split(b"\n")
+                        for message in messages:
+                            self._status(json.loads(message), status)
+
+    def _status(self, message: dict[str, Any], status: Callable[[dict[str, Any]], None]) -> None:
+        if "exit" in message:
+            self._exit_code = int(message["exit"])
+        else:
+            status(message)
+

@@ -1,0 +1,134 @@
+"""From the settings of an egress to the kernel's queueing disciplines, as netlink messages.
+
+The order is delay, rate, queue: `netem 1:` at the root (only where there is delay or loss), `tbf 2:` under it, and under
+that `red 3:` or `bfifo 3:`. The other way round, packets in flight would count as a queue and be marked.
+Netlink can say two things that the command `tc` cannot: a RED that looks at the instantaneous queue (Wlog 0), and
+rates above 34 Gbit/s together with RED.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from testbed.net.topology import Direction, Red
+from testbed.telemetry.netlink import CREATE, REPLACE, Request, attribute, text, u32, u64
+from testbed.telemetry.qdisc import (
+    NETEM_LATENCY64,
+    NETEM_QOPT,
+    RED_MAX_P,
+    RED_PARMS,
+    RED_QOPT,
+    RED_STAB,
+    RTM_NEWQDISC,
+    TBF_BURST,
+    TBF_PARMS,
+    TBF_QOPT,
+    TBF_RATE64,
+    TCA_KIND,
+    TCA_OPTIONS,
+    TCMSG,
+    handle_number,
+)
+
+NETEM, TBF, QUEUE = "1:", "2:", "3:"
+
+_RED_ECN = 1
+_ETHERNET = 1
+_U32_MAX = (1 << 32) - 1
+_SMALLEST_FRAME_BYTES = 60
+# After an idle period RED would decay its old average by this table; a shift of 31 makes it what the queue is: empty.
+_RED_FORGET = bytes([31]) * 256
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One qdisc as it must be: its place in the tree and the numbers `testbed.telemetry.qdisc` will show for it."""
+
+    kind: str
+    handle: str
+    parent: str
+    options: dict[str, int]
+
+
+def wanted(d: Direction) -> list[Wanted]:
+    """The qdiscs of an egress, from the root inwards."""
+    tree: list[Wanted] = []
+    if d.delay_s or d.loss:
+        tree.append(Wanted("netem", NETEM, "root", _netem(d)))
+    tree.append(Wanted("tbf", TBF, "1:1" if tree else "root", _tbf(d)))
+    if d.aqm:
+        tree.append(Wanted("red", QUEUE, "2:1", _red(d.aqm, d.queue_bytes)))
+    else:
+        tree.append(Wanted("bfifo", QUEUE, "2:1", {"limit_bytes": d.queue_bytes}))
+    return tree
+
+
+def requests(ifindex: int, interface: str, d: Direction) -> list[Request]:
+    """The messages that give an egress its qdiscs, from the root inwards."""
+    return [_request(ifindex, interface, w, d) for w in wanted(d)]
+
+
+def _request(ifindex: int, interface: str, w: Wanted, d: Direction) -> Request:
+    encode = {"netem": _encode_netem, "tbf": _encode_tbf, "red": _encode_red, "bfifo": _encode_bfifo}[w.kind]
+    body = TCMSG.pack(0, ifindex, handle_number(w.handle), handle_number(w.parent), 0)
+    body += text(TCA_KIND, w.kind) + attribute(TCA_OPTIONS, encode(w.options, d))
+    return Request(RTM_NEWQDISC, CREATE | REPLACE, body, f"qdisc {w.kind} {w.handle} on {interface}")
+
+
+def _netem(d: Direction) -> dict[str, int]:
+    # Nothing may be lost here that the link's own queue would have kept: room for the smallest frames that fill the
+    # line and the queue.
+    line_bytes = int(d.rate_bps * d.delay_s / 8)
+    return {
+        "latency_ns": round(d.delay_s * 1e9),
+        "limit_packets": (line_bytes + d.queue_bytes) // _SMALLEST_FRAME_BYTES + 1000,
+        "loss_2e32": min(round(d.loss * 2**32), _U32_MAX),
+        "gap_packets": 0,
+        "duplicate_2e32": 0,
+    }
+
+
+def _encode_netem(options: dict[str, int], _: Direction) -> bytes:
+    fixed = NETEM_QOPT.pack(0, options["limit_packets"], options["loss_2e32"], 0, 0, 0)
+    return fixed + attribute(NETEM_LATENCY64, struct.pack("=q", options["latency_ns"]))
+
+
+def _tbf(d: Direction) -> dict[str, int]:
+    # The kernel shows a burst only as the time it takes, in ticks of 64 ns.
+    rate = d.rate_bps // 8
+    return {
+        "rate_bytes_per_s": rate,
+        "limit_bytes": d.queue_bytes,
+        "buffer_ticks": d.burst_bytes * 1_000_000_000 // rate >> 6,
+    }
+
+
+def _encode_tbf(options: dict[str, int], d: Direction) -> bytes:
+    rate = options["rate_bytes_per_s"]
+    spec = (0, _ETHERNET, 0, 0, 0, min(rate, _U32_MAX))
+    parms = TBF_QOPT.pack(*spec, *(0,) * 6, options["limit_bytes"], options["buffer_ticks"], 0)
+    return attribute(TBF_PARMS, parms) + u64(TBF_RATE64, rate) + u32(TBF_BURST, d.burst_bytes)
+
+
+def _red(aqm: Red, queue_bytes: int) -> dict[str, int]:
+    return {
+        "limit_bytes": queue_bytes,
+        "min_bytes": aqm.min_bytes,
+        # The kernel divides by max - min: a step is one byte wide.
+        "max_bytes": max(aqm.max_bytes, aqm.min_bytes + 1),
+        "wlog": 0,
+        "flags": _RED_ECN,
+        # 0 would mean "unset" to the kernel.
+        "max_probability_2e32": min(max(round(aqm.probability * 2**32), 1), _U32_MAX),
+    }
+
+
+def _encode_red(options: dict[str, int], _: Direction) -> bytes:
+    parms = RED_QOPT.pack(options["limit_bytes"], options["min_bytes"], options["max_bytes"], 0, 0, 0, _RED_ECN)
+    max_p = u32(RED_MAX_P, options["max_probability_2e32"])
+    return attribute(RED_PARMS, parms) + attribute(RED_STAB, _RED_FORGET) + max_p
+
+
+def _encode_bfifo(options: dict[str, int], _: Direction) -> bytes:
+    return struct.pack("=I", options["limit_bytes"])

@@ -1,0 +1,249 @@
+"""The scenario file: one TOML file per experiment, one typed schema, every default visible here.
+
+A scenario says *what* is emulated (fabric, transport, jobs), *how* it is tried (arms, trials, iterations, seed) and
+what is written down (telemetry). Unknown keys, missing units and impossible values are errors that name the key.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from testbed.errors import InputError
+from testbed.units import Delay, Rate, Size
+
+FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
+Arm = Literal["alone", "together", "random", "cassini"]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
+
+
+class Part(BaseModel):
+    """A table of the scenario file: no unknown keys, nothing changes after validation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RedKeys(Part):
+    """Marking at switch ports: from `min` on with a probability that rises to `probability` at `max`, then always."""
+
+    min: Size = 80_000
+    max: Size = 160_000
+    probability: Probability = 1.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RedKeys:
+        if self.min > self.max:
+            raise ValueError("min must not be above max (equal values make a step)")
+        return self
+
+
+class FabricKeys(Part):
+    """The network, unscaled; `scale` divides rates and bytes and multiplies delays (see testbed.net.scale)."""
+
+    topology: str = "cassini-48"
+    rate: Rate = 50 * 10**9
+    host_rate: Rate | None = None
+    scale: Annotated[float, Field(ge=1, le=1000)] = 1.0
+    host_delay: Delay = 2e-6
+    fabric_delay: Delay = 0.0
+    loss: Probability = 0.0
+    queue: Size = 16_000_000
+    mtu_bytes: Annotated[int, Field(ge=1280, le=9000)] = 9000
+    red: RedKeys = RedKeys()
+
+    @model_validator(mode="after")
+    def _possible(self) -> FabricKeys:
+        fastest = max(self.rate, self.host_rate or 0)
+        if fastest > 100 * 10**9:
+            raise ValueError("rates above 100 Gbit/s are not supported")
+        if min(self.rate, self.host_rate or self.rate) / self.scale < 10**5:
+            raise ValueError("the scaled rate falls below 100 kbit/s: use a smaller scale")
+        if self.queue < 2 * (self.mtu_bytes + 14):
+            raise ValueError("queue must hold at least two packets")
+        if self.red.max > self.queue:
+            raise ValueError("red.max must not be above queue, or packets are dropped before they are marked")
+        return self
+
+
+class TransportKeys(Part):
+    """What the jobs' sockets use. DCTCP stands in for DCQCN, deep queues for PFC (docs/limits.md)."""
+
+    congestion_control: Literal["dctcp", "cubic", "reno", "bbr"] = "dctcp"
+    ecn: bool = True
+    rto_min: Delay = 4e-3
+    socket_buffer: Size = 16_000_000
+
+    @model_validator(mode="after")
+    def _dctcp_needs_ecn(self) -> TransportKeys:
+        if self.congestion_control == "dctcp" and not self.ecn:
+            raise ValueError("dctcp needs ecn = true: without it the connection falls back to Reno")
+        return self
+
+
+class JobKeys(Part):
+    """One training job: a model of ours, or a Chakra execution trace, on the hosts of `workers` in rank order."""
+
+    name: Name
+    workers: Annotated[tuple[str, ...], Field(min_length=2)]
+    model: str | None = None
+    trace: str | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> JobKeys:
+        if (self.model is None) == (self.trace is None):
+            raise ValueError("give either model or trace")
+        twice = sorted({host for host in self.workers if self.workers.count(host) > 1})
+        if twice:
+            raise ValueError(f"workers lists {', '.join(twice)} twice")
+        return self
+
+
+class TrialKeys(Part):
+    """How many trials each arm has. A trial is one start of all jobs; arms are compared over trials."""
+
+    alone: Annotated[int, Field(ge=1, le=1000)] = 1
+    together: Annotated[int, Field(ge=1, le=1000)] = 3
+    random: Annotated[int, Field(ge=1, le=1000)] = 5
+    cassini: Annotated[int, Field(ge=1, le=1000)] = 3
+
+
+class MeasureKeys(Part):
+    """How it is tried. `alone` measures the profiles that `cassini` decides from, so it always runs first."""
+
+    arms: Annotated[tuple[Arm, ...], Field(min_length=1)] = ("alone", "together", "random", "cassini")
+    iterations: Annotated[int, Field(ge=2, le=100_000)] = 30
+    trials: TrialKeys = TrialKeys()
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    precision_deg: Annotated[float, Field(ge=0.5, le=180)] = 5.0
+
+    @model_validator(mode="after")
+    def _profiles_first(self) -> MeasureKeys:
+        if "cassini" in self.arms and "alone" not in self.arms:
+            raise ValueError("the arm cassini needs the arm alone: its decision is made from measured profiles")
+        if len(set(self.arms)) != len(self.arms):
+            raise ValueError("arms lists an arm twice")
+        return self
+
+
+class CaptureKeys(Part):
+    """Packets kept of chosen directed links ("a->b"; "shared" means those the jobs share), in every arm."""
+
+    links: Literal["shared"] | tuple[str, ...] = ()
+    packets: Annotated[int, Field(ge=1, le=10_000_000)] = 5000
+    snap_bytes: Annotated[int, Field(ge=64, le=9014)] = 128
+
+
+class TelemetryKeys(Part):
+    """How often things are read, in virtual time."""
+
+    controller_interval: Delay = 0.1
+    queue_interval: Delay = 5e-3
+    capture: CaptureKeys = CaptureKeys()
+
+    @model_validator(mode="after")
+    def _possible(self) -> TelemetryKeys:
+        if self.controller_interval < 1e-3:
+            raise ValueError("controller_interval must be at least 1 ms")
+        if self.queue_interval < 1e-4:
+            raise ValueError("queue_interval must be at least 100 us")
+        return self
+
+
+class RequireKeys(Part):
+    """What must hold for the scenario to make sense; it is refused, or its run not valid, where it does not."""
+
+    shared_links: bool = True
+    drops: bool = False
+
+
+class Scenario(Part):
+    """A whole experiment, validated. `load` reads one from a file."""
+
+    name: Name
+    title: str
+    fabric: FabricKeys = FabricKeys()
+    transport: TransportKeys = TransportKeys()
+    job: Annotated[tuple[JobKeys, ...], Field(min_length=1, max_length=32)]
+    measure: MeasureKeys = MeasureKeys()
+    telemetry: TelemetryKeys = TelemetryKeys()
+    require: RequireKeys = RequireKeys()
+
+    @model_validator(mode="after")
+    def _jobs_apart(self) -> Scenario:
+        names = [job.name for job in self.job]
+        if len(set(names)) != len(names):
+            raise ValueError("two jobs have the same name")
+        hosts = [host for job in self.job for host in job.workers]
+        twice = sorted({host for host in hosts if hosts.count(host) > 1})
+        if twice:
+            raise ValueError(f"host {', '.join(twice)} is given to two jobs; a host has one accelerator")
+        return self
+
+
+def names() -> list[str]:
+    """Return the names of the scenarios that come with the project, sorted."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def find(name_or_path: str) -> Path:
+    """Return the file of a scenario given by name or by path. Raises InputError when there is none."""
+    own = FOLDER / f"{name_or_path}.toml"
+    if own.is_file():
+        return own
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    raise InputError(name_or_path, "no such scenario or file", f"scenarios: {', '.join(names())}")
+
+
+def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Scenario:
+    """Read and validate a scenario; `settings` are overrides such as "fabric.scale=10" with TOML values.
+
+    Raises InputError that names the file, the key and what would be right.
+    """
+    path = find(name_or_path)
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"is not TOML: {error}") from error
+    for setting in settings:
+        _override(raw, setting)
+    try:
+        return Scenario.model_validate(raw)
+    except ValidationError as error:
+        raise InputError(str(path), _explain(error), "see docs/scenarios.md or `python -m testbed list --keys`") from error
+
+
+def _override(raw: dict[str, Any], setting: str) -> None:
+    key, sign, text = setting.partition("=")
+    if not sign:
+        raise InputError(f"--set {setting}", "is not KEY=VALUE", "as in --set fabric.scale=10")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word or a quantity is a string; quoting it on a command line is a nuisance
+    table = raw
+    *tables, last = key.strip().split(".")
+    for part in tables:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise InputError(f"--set {setting}", f"{part} is not a table")
+    table[last] = value
+
+
+def _explain(error: ValidationError) -> str:
+    """Return every fault as "key: what is wrong", the first line alone where there is one only."""
+    faults = []
+    for fault in error.errors(include_url=False):
+        key = ".".join(str(part) for part in fault["loc"]) or "scenario"
+        message = fault["msg"].removeprefix("Value error, ")
+        if fault["type"] == "extra_forbidden":
+            message = "unknown key"
+        faults.append(f"{key}: {message}")
+    return faults[0] if len(faults) == 1 else f"{len(faults)} faults\n  " + "\n  ".join(faults)
