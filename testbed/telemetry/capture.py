@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from testbed.errors import EnvironmentLacks, InputError, NotValid
 from testbed.telemetry.pcapng import Converted, convert
 
 STOP_TIMEOUT_S = 10.0
+# The kernel hands packets over in blocks, at the latest after a second; what it still holds would be lost.
+DRAIN_S = 1.1
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,12 @@ class Capture:
             raise InputError(f"capture of {link}", said.decode().strip())
 
     def stop(self) -> Captured:
-        """End tcpdump, convert its file to pcapng and remove it. Raises NotValid when tcpdump does not
-        end."""
+        """Wait until tcpdump has every packet, end it, convert its file to pcapng and remove it.
+
+        Raises NotValid when tcpdump does not end.
+        """
+        if self._process.poll() is None:
+            time.sleep(DRAIN_S)
         self._process.terminate()
         try:
             _, said = self._process.communicate(timeout=STOP_TIMEOUT_S)

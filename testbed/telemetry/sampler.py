@@ -153,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _arguments(argv)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
-        if arguments.interval < MINIMUM_INTERVAL_S:
+        if not arguments.interval >= MINIMUM_INTERVAL_S:
             raise InputError("--interval", f"{arguments.interval} s is below {MINIMUM_INTERVAL_S} s")
         ports = [resolve(given) for given in arguments.port]
         _finest_timer()
