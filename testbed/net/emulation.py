@@ -1,16 +1,19 @@
 """A topology brought to life, in the network namespaces of this kernel. Needs root: it is made for the guest.
 
-The order matters and is explained step by step in `Emulation.start`. Everything goes through one netlink socket per
-namespace, many requests to a system call; the only programs started are the hosts' shells and one ovs-vsctl.
+The order matters and is explained step by step in `Emulation.start`. Everything goes through one netlink
+socket per namespace, many requests to a system call; the only programs started are the hosts' shells and one
+ovs-vsctl.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.errors import EnvironmentLacks
 from testbed.net import links, ovs, readback, tc
 from testbed.net.links import Device, End
 from testbed.net.namespaces import Namespace, Offloads, read_sysctl, write_sysctl
@@ -29,12 +32,13 @@ from testbed.telemetry.qdisc import QdiscReader
 MANAGEMENT, MANAGEMENT_IP, PREFIX = "mgmt", "10.255.0.1", 16
 _MANAGEMENT_MAC = "02:ff:00:00:00:00"
 _MANAGEMENT_MTU_BYTES = 1500
+_SETTLE_S, _SETTLE_TRIES = 0.05, 60
 
 
 @dataclass(frozen=True)
 class Interface:
-    """The egress of a directed link: its device `name` and `ifindex` in the namespace of `node` (that of this process
-    for switches)."""
+    """The egress of a directed link: its device `name` and `ifindex` in the namespace of `node` (that of this
+    process for switches)."""
 
     link: str
     node: str
@@ -68,9 +72,9 @@ class Place:
 class Emulation:
     """A running network; a context manager. `controller_port` None leaves the switches without a controller.
 
-    `mininet` is the network as Mininet knows it, `interfaces` every egress by directed link ("tor1->agg1"), `places`
-    the namespaces by node name (None: the one of this process, where the switches are). Raises KernelRefused,
-    EnvironmentLacks or InputError when something cannot be made; nothing is left behind then.
+    `mininet` is the network as Mininet knows it, `interfaces` every egress by directed link ("tor1->agg1"),
+    `places` the namespaces by node name (None: the one of this process, where the switches are). Raises
+    KernelRefused, EnvironmentLacks or InputError when something cannot be made; nothing is left behind then.
     """
 
     def __init__(self, topology: Topology, transport: Transport, controller_port: int | None = None) -> None:
@@ -97,6 +101,7 @@ class Emulation:
             # Switches take their ports before the ports are shaped: Open vSwitch clears what it finds.
             self._start_switches()
             self._shape()
+            self._settle()
         except BaseException:
             self.close()
             raise
@@ -114,15 +119,16 @@ class Emulation:
     @contextlib.contextmanager
     def inside(self, node: str) -> Iterator[None]:
         """Inside the block this thread, and every process it starts, is in the network of that node."""
-        with self._place(node).namespace.entered():
+        with self.place(node).namespace.entered():
             yield
 
     def read_back(self) -> list[readback.Reading]:
-        """What the kernel and Open vSwitch really have, as plain dicts; raises FabricMismatch at the first setting that
-        differs from what it should be."""
+        """What the kernel and Open vSwitch really have, as plain dicts; raises FabricMismatch at the first
+        setting that differs from what it should be."""
         return readback.read_back(self)
 
-    def _place(self, node: str) -> Place:
+    def place(self, node: str) -> Place:
+        """The namespace of a node, with its sockets."""
         return self.places.get(node) or self.places[None]
 
     def _open_machine(self) -> None:
@@ -165,42 +171,56 @@ class Emulation:
     def _plug_cables(self) -> None:
         """Every veth pair straight into its namespaces, and the management network beside the fabric."""
         t, machine = self.topology, self.places[None]
+        if taken := sorted(set(self._machine_devices()) & set(links.devices(machine.kernel))):
+            raise EnvironmentLacks(f"there is already a device {taken[0]}", "close the other network first")
+        self._closing.callback(self._delete_devices)
         bridge = links.add_bridge(MANAGEMENT, _MANAGEMENT_MAC)
         cables = [links.add_veth(self._end(k.a, k.b), self._end(k.b, k.a), t.mtu_bytes) for k in t.links]
         cables += [links.add_veth(*self._management_ends(host), _MANAGEMENT_MTU_BYTES) for host in t.hosts]
-        self._closing.callback(self._delete_devices)
         machine.kernel.do([bridge, *cables])
         found = links.devices(machine.kernel)
         for a, b in t.directed():
             if a in t.switches:
                 self._note(a, b, found)
-        mgmt = found[MANAGEMENT].ifindex
+        for name in self._machine_devices():
+            # Before the device is up, or the kernel already talks IPv6 on it.
+            write_sysctl(f"net/ipv6/conf/{name}/disable_ipv6", "1")
+        ups = [links.set_up(i.ifindex, i.name) for i in self.interfaces.values()]
+        machine.kernel.do([*ups, *self._management_requests(found)])
+
+    def _management_requests(self, found: dict[str, Device]) -> list[Request]:
+        """The management bridge, with this process as its first station."""
+        t, mgmt = self.topology, found[MANAGEMENT].ifindex
         ups = [links.add_address(mgmt, MANAGEMENT, MANAGEMENT_IP, PREFIX), links.set_up(mgmt, MANAGEMENT)]
         ups += [links.add_route(mgmt, MANAGEMENT, MANAGEMENT_IP, PREFIX)]
         for host in t.hosts:
             ups.append(links.set_up(found[management_port(host)].ifindex, management_port(host), mgmt))
             ups.append(links.add_neighbour(mgmt, MANAGEMENT, t.mgmt_ip(host), management_mac(t, host)))
-        for name in [MANAGEMENT, *(management_port(h) for h in t.hosts), *(i.name for i in self.interfaces.values())]:
-            # Before the device is up, or the kernel already talks IPv6 on it.
-            write_sysctl(f"net/ipv6/conf/{name}/disable_ipv6", "1")
-        machine.kernel.do(ups + [links.set_up(i.ifindex, i.name) for i in self.interfaces.values()])
+        return ups
+
+    def _machine_devices(self) -> list[str]:
+        """The devices in the namespace of this process."""
+        t = self.topology
+        ports = [t.interface(a, b) for a, b in t.directed() if a in t.switches]
+        return [MANAGEMENT, *(management_port(host) for host in t.hosts), *ports]
 
     def _delete_devices(self) -> None:
-        """Every cable by one of its ends in this namespace, and the bridge."""
+        """Every cable by one of its ends, which takes the other end along, and the bridge."""
         t, kernel = self.topology, self.places[None].kernel
-        ends = [t.interface(k.a, k.b) if k.a in t.switches else t.interface(k.b, k.a) for k in t.links]
+        far_ends = {t.interface(k.b, k.a) for k in t.links if k.a in t.switches}
         found = links.devices(kernel)
-        names = [*ends, *(management_port(host) for host in t.hosts), MANAGEMENT]
-        kernel.do(links.delete(found[name].ifindex, name) for name in names if name in found)
+        names = [name for name in self._machine_devices() if name in found and name not in far_ends]
+        kernel.do(links.delete(found[name].ifindex, name) for name in names)
 
     def _end(self, node: str, peer: str) -> End:
         t = self.topology
-        return End(t.interface(node, peer), t.port_mac(node, peer), self._place(node).namespace.file)
+        return End(t.interface(node, peer), t.port_mac(node, peer), self.place(node).namespace.file)
 
     def _management_ends(self, host: str) -> tuple[End, End]:
         port_mac = mac_text(0x02FD << 32 | self.topology.host_number(host))
         here = End(management_port(host), port_mac, self.places[None].namespace.file)
-        return here, End(f"{host}-mgmt", management_mac(self.topology, host), self._place(host).namespace.file)
+        there = self.place(host).namespace.file
+        return here, End(management_end(host), management_mac(self.topology, host), there)
 
     def _note(self, node: str, peer: str, found: dict[str, Device]) -> None:
         name = self.topology.interface(node, peer)
@@ -208,9 +228,10 @@ class Emulation:
         self.interfaces[link] = Interface(link, node, peer, name, found[name].ifindex, found[name].mac)
 
     def _configure_hosts(self) -> None:
-        """Addresses, routes, neighbours and TCP's settings: after this, a host needs to ask nobody for anything."""
+        """Addresses, routes, neighbours and TCP's settings: after this, a host needs to ask nobody for
+        anything."""
         for host in self.topology.hosts:
-            place = self._place(host)
+            place = self.place(host)
             with place.namespace.entered():
                 for name, value in self.transport.sysctls().items():
                     write_sysctl(name, value)
@@ -220,9 +241,13 @@ class Emulation:
 
     def _host_requests(self, host: str, found: dict[str, Device]) -> list[Request]:
         t = self.topology
-        fabric, management = t.interface(host, t.uplink(host)), f"{host}-mgmt"
+        fabric, management = t.interface(host, t.uplink(host)), management_end(host)
         eth, mgmt = found[fabric].ifindex, found[management].ifindex
-        made = [links.set_up(found["lo"].ifindex, "lo"), links.set_up(eth, fabric), links.set_up(mgmt, management)]
+        made = [
+            links.set_up(found["lo"].ifindex, "lo"),
+            links.set_up(eth, fabric),
+            links.set_up(mgmt, management),
+        ]
         made += [links.add_address(eth, fabric, t.ip(host), PREFIX)]
         made += [links.add_route(eth, fabric, t.ip(host), PREFIX, self.transport.rto_min_ms)]
         made += [links.add_address(mgmt, management, t.mgmt_ip(host), PREFIX)]
@@ -245,10 +270,30 @@ class Emulation:
         for where, requests in wanted.items():
             self.places[where].kernel.do(requests)
 
+    def _settle(self) -> None:
+        """Waits until every device carries packets: the kernel notices a plugged cable a little later, and
+        drops until then. What never comes up, `read_back` names."""
+        waiting = list(self.places.values())
+        for _ in range(_SETTLE_TRIES):
+            waiting = [place for place in waiting if not _all_up(place)]
+            if not waiting:
+                return
+            time.sleep(_SETTLE_S)
+
+
+def _all_up(place: Place) -> bool:
+    devices = links.devices(place.kernel).values()
+    return all(d.operstate == "up" for d in devices if d.up and d.name != "lo")
+
 
 def management_port(host: str) -> str:
     """The management bridge's port to a host."""
     return f"mgmt-{host}"
+
+
+def management_end(host: str) -> str:
+    """A host's device in the management network."""
+    return f"{host}-mgmt"
 
 
 def management_mac(topology: Topology, host: str) -> str:

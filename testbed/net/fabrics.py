@@ -1,7 +1,7 @@
 """The fabrics that scenarios name: `cassini-48`, `dumbbell`, `dumbbell(n)`, `leaf-spine(n, m, k)`.
 
-`cassini-48` is the shape of CASSINI's testbed (NSDI 2024): 24 hosts, 13 switches, 48 links, 2:1 oversubscribed at the
-top-of-rack switches.
+`cassini-48` is the shape of CASSINI's testbed (NSDI 2024): 24 hosts, 13 switches, 48 links, 2:1
+oversubscribed at the top-of-rack switches.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _NAME = re.compile(r"([a-z0-9-]+?)(?:\(\s*([0-9]+(?:\s*,\s*[0-9]+)*)\s*\))?")
 class FabricSettings:
     """What every link of a fabric is given, already scaled (`testbed.net.scale`).
 
-    `host_rate_bps` None means `rate_bps`. `host_delay_s` is the delay from a host into the fabric: it sits at the
-    host's own egress, so that a round trip takes twice `host_delay_s` and switches need no delay line for it.
-    `fabric_delay_s` is the delay of every link between switches, in each direction. `loss` is the probability that a
-    packet is lost, on each link. `red` is for switch ports; a host's own egress never marks.
+    `host_rate_bps` None means `rate_bps`. `host_delay_s` is the delay from a host into the fabric: it sits at
+    the host's own egress, so that a round trip takes twice `host_delay_s` and switches need no delay line for
+    it. `fabric_delay_s` is the delay of every link between switches, in each direction. `loss` is the
+    probability that a packet is lost, on each link. `red` is for switch ports; a host's own egress never
+    marks.
     """
 
     rate_bps: int
@@ -59,7 +60,9 @@ def build(name: str, settings: FabricSettings) -> Topology:
     elif kind == "leaf-spine" and len(sizes) == 3 and 0 not in sizes:
         _leaf_spine(wiring, *sizes)
     else:
-        raise InputError("topology", f"there is no fabric {name!r}", f"one of {', '.join(NAMES)}, numbers from 1")
+        raise InputError(
+            "topology", f"there is no fabric {name!r}", f"one of {', '.join(NAMES)}, numbers from 1"
+        )
     return Topology(name.strip(), settings.mtu_bytes, tuple(wiring.nodes), tuple(wiring.links))
 
 

@@ -1,7 +1,8 @@
-"""Network namespaces entered from inside this process, and the settings (sysctls, offloads) that live in them.
+"""Network namespaces entered from inside this process, and the settings (sysctls, offloads) that live in
+them.
 
-Entering costs one system call; starting a helper inside costs thousands. Whatever is opened or started inside, a socket
-or a process, stays there.
+Entering costs one system call; starting a helper inside costs thousands. Whatever is opened or started
+inside, a socket or a process, stays there.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Namespace:
 def _enter(file: int) -> None:
     if _libc.setns(file, _CLONE_NEWNET):
         raise EnvironmentLacks(
-            f"cannot enter a network namespace: {os.strerror(ctypes.get_errno())}", "run as root, or in the virtual engine"
+            f"cannot enter a network namespace: {os.strerror(ctypes.get_errno())}",
+            "run as root, or in the virtual engine",
         )
 
 
@@ -73,11 +75,17 @@ def read_sysctl(name: str) -> str:
 
 
 def write_sysctl(name: str, value: str) -> None:
-    """Sets it; raises InputError when the kernel does not take the value."""
+    """Sets it; raises InputError when the kernel does not take the value, EnvironmentLacks when it has no
+    such setting."""
+    path = _PROC_SYS / name
+    if not path.exists():
+        raise EnvironmentLacks(f"this kernel has no setting {name}", "use a kernel with IPv6 and namespaces")
     try:
-        (_PROC_SYS / name).write_text(value)
+        path.write_text(value)
     except OSError as problem:
-        raise InputError(f"sysctl {name}", f"the kernel does not take {value!r}: {problem.strerror}") from problem
+        raise InputError(
+            f"sysctl {name}", f"the kernel does not take {value!r}: {problem.strerror}"
+        ) from problem
 
 
 class Offloads:
@@ -103,4 +111,5 @@ class Offloads:
         argument = ctypes.create_string_buffer(struct.pack("=II", command, value), 8)
         request = struct.pack("16sP16x", interface.encode(), ctypes.addressof(argument))
         fcntl.ioctl(self._socket, _SIOCETHTOOL, request)
-        return struct.unpack_from("=I", argument, 4)[0]
+        (answer,) = struct.unpack_from("=I", argument, 4)
+        return int(answer)

@@ -1,8 +1,9 @@
 """Mininet's nodes, started at a fraction of Mininet's price.
 
-They are Mininet's own classes and behave as such (`cmd`, `popen`, the command line). What is left out is what takes
-Mininet 13 s for the 48-link fabric in a guest: closing a thousand file descriptors before every shell, five programs
-per node where one does, and a shell for `ifconfig lo up` in every switch. Devices are made and configured elsewhere.
+They are Mininet's own classes and behave as such (`cmd`, `popen`, the command line). What is left out is what
+takes Mininet 13 s for the 48-link fabric in a guest: closing a thousand file descriptors before every shell,
+five programs per node where one does, and a shell for `ifconfig lo up` in every switch. Devices are made and
+configured elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mininet.util import ensureRoot
 _PROMPT = chr(127)
 
 
-class Network(Mininet):
+class Network(Mininet):  # type: ignore[misc]
     """Mininet's network without its changes to the machine's limits, which ours replace."""
 
     @classmethod
@@ -42,7 +43,9 @@ def _start_shell(node: Node, command: Sequence[str]) -> None:
     bash = ["bash", "--norc", "--noediting", "-is", f"mininet:{node.name}"]
     streams = {"stdin": node.slave, "stdout": node.slave, "stderr": node.slave}
     # Python's files are closed on exec one by one where needed: nothing is left to close.
-    node.shell = subprocess.Popen([*command, *bash], env={**os.environ, "PS1": _PROMPT}, close_fds=False, **streams)
+    node.shell = subprocess.Popen(
+        [*command, *bash], env={**os.environ, "PS1": _PROMPT}, close_fds=False, **streams
+    )
     node.pid = node.shell.pid
     node.stdin = node.stdout = os.fdopen(node.master, "r")
     node.pollOut = select.poll()
@@ -55,7 +58,7 @@ def _start_shell(node: Node, command: Sequence[str]) -> None:
     node.cmd("unset HISTFILE; set +m")
 
 
-class FabricHost(Host):
+class FabricHost(Host):  # type: ignore[misc]
     """A network namespace with a shell in it."""
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802, ARG002
@@ -63,7 +66,7 @@ class FabricHost(Host):
         _start_shell(self, ["mnexec", "-dn"])
 
 
-class FabricSwitch(OVSSwitch):
+class FabricSwitch(OVSSwitch):  # type: ignore[misc]
     """A bridge of Open vSwitch, in the namespace of this process; its shell begins with the first command."""
 
     def __init__(self, name: str, **params: Any) -> None:
@@ -107,18 +110,19 @@ class FabricSwitch(OVSSwitch):
         return super().sendCmd(*args, **options)
 
 
-class FabricIntf(Intf):
+class FabricIntf(Intf):  # type: ignore[misc]
     """A device that has been configured already."""
 
     def config(self, mac: str | None = None, ip: str | None = None, **_: Any) -> dict[str, Any]:
         """Notes the addresses."""
-        self.mac = mac or self.mac
+        if mac:
+            self.mac = mac
         if ip:
             self.ip, self.prefixLen = ip.split("/")
         return {}
 
 
-class FabricLink(Link):
+class FabricLink(Link):  # type: ignore[misc]
     """A veth pair that has been made already."""
 
     @classmethod

@@ -14,12 +14,26 @@ _MAX_BACKOFF_MS = 1000
 
 
 def create(topology: Topology, controller_port: int | None) -> list[str]:
-    """The commands of one ovs-vsctl transaction: a bridge per switch, its ports under the topology's numbers, and the
-    controller on `controller_port` of this machine if given. Without one nothing is forwarded (fail_mode secure)."""
+    """The commands of one ovs-vsctl transaction: a bridge per switch, its ports under the topology's numbers,
+    and the controller on `controller_port` of this machine if given. Without one nothing is forwarded
+    (fail_mode secure)."""
     commands: list[str] = []
     for switch in topology.switches:
-        commands += ["--", "add-br", switch, "--", "set", "Bridge", switch, "fail_mode=secure", "protocols=OpenFlow13"]
-        commands += [f"other-config:datapath-id={topology.dpid(switch):016x}", "other-config:disable-in-band=true"]
+        commands += [
+            "--",
+            "add-br",
+            switch,
+            "--",
+            "set",
+            "Bridge",
+            switch,
+            "fail_mode=secure",
+            "protocols=OpenFlow13",
+        ]
+        commands += [
+            f"other-config:datapath-id={topology.dpid(switch):016x}",
+            "other-config:disable-in-band=true",
+        ]
         if controller_port is not None:
             commands += [f"controller=@{switch}", "--", f"--id=@{switch}", "create", "Controller"]
             commands += [f'target="{controller_target(controller_port)}"', "connection_mode=out-of-band"]
@@ -46,9 +60,13 @@ def controller_target(port: int) -> str:
 def vsctl(commands: list[str]) -> str:
     """Runs one transaction and waits until the switch daemon has followed it; raises EnvironmentLacks."""
     try:
-        done = subprocess.run(["ovs-vsctl", "--timeout=60", *commands], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["ovs-vsctl", "--timeout=60", *commands], capture_output=True, text=True, check=False
+        )
     except FileNotFoundError as problem:
-        raise EnvironmentLacks("Open vSwitch is not installed", "apt-get install openvswitch-switch") from problem
+        raise EnvironmentLacks(
+            "Open vSwitch is not installed", "apt-get install openvswitch-switch"
+        ) from problem
     if done.returncode or done.stderr:
         raise EnvironmentLacks(
             f"Open vSwitch did not take the switches: {done.stderr.strip() or done.returncode}",
@@ -58,7 +76,8 @@ def vsctl(commands: list[str]) -> str:
 
 
 def read() -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
-    """What Open vSwitch has: per bridge datapath_id, fail_mode and controller targets; per device its port number."""
+    """What Open vSwitch has: per bridge datapath_id, fail_mode and controller targets; per device its port
+    number."""
     listing = ["--format=json", "--columns=_uuid,target", "list", "Controller"]
     listing += ["--", "--columns=name,datapath_id,fail_mode,protocols,controller", "list", "Bridge"]
     listing += ["--", "--columns=name,ofport", "list", "Interface"]

@@ -1,7 +1,8 @@
 """What the kernel really has, held against what it was asked for.
 
-Mininet prints its errors and goes on, `tc` rounds what it cannot say, drivers ignore what they do not know. So every
-setting of every port and host is read back, by other calls than those that made it, before a packet is believed.
+Mininet prints its errors and goes on, `tc` rounds what it cannot say, drivers ignore what they do not know.
+So every setting of every port and host is read back, by other calls than those that made it, before a packet
+is believed.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def expect_qdiscs(port: str, wanted: list[tc.Wanted], found: list[Qdisc]) -> Non
 
 
 def _machine() -> Reading:
-    allowed = {CONGESTION_CONTROL_ALLOWED: read_sysctl(CONGESTION_CONTROL_AVAILABLE), BACKLOG: str(BACKLOG_PACKETS)}
+    allowed = {
+        CONGESTION_CONTROL_ALLOWED: read_sysctl(CONGESTION_CONTROL_AVAILABLE),
+        BACKLOG: str(BACKLOG_PACKETS),
+    }
     found = {name: read_sysctl(name) for name in allowed}
     for name, value in allowed.items():
         expect("this machine", name, value, found[name])
@@ -98,15 +102,24 @@ def _hosts(net: Emulation) -> list[Reading]:
             sysctls = {name: read_sysctl(name) for name in net.transport.sysctls()}
         for name, value in net.transport.sysctls().items():
             expect(host, name, value, sysctls[name])
-        address = links.addresses(place.kernel).get(interface.ifindex)
-        expect(interface.name, "address", f"{t.ip(host)}/16", address)
+        addresses = links.addresses(place.kernel)
+        expect(interface.name, "address", f"{t.ip(host)}/16", addresses.get(interface.ifindex))
+        management = links.devices(place.kernel)[f"{host}-mgmt"]
+        expect(management.name, "operstate", "up", management.operstate)
+        expect(management.name, "address", f"{t.mgmt_ip(host)}/16", addresses.get(management.ifindex))
         rto_min_ms = links.route_rto_min_ms(place.kernel).get(interface.ifindex)
         expect(interface.name, "rto_min of the route in ms", net.transport.rto_min_ms, rto_min_ms)
-        neighbours = {ip: mac for (i, ip), mac in links.neighbours(place.kernel).items() if i == interface.ifindex}
+        neighbours = {
+            ip: mac for (i, ip), mac in links.neighbours(place.kernel).items() if i == interface.ifindex
+        }
         for peer in t.hosts:
             if peer != host:
                 expect(interface.name, f"neighbour {t.ip(peer)}", t.mac(peer), neighbours.get(t.ip(peer)))
-        found = {"address": address, "rto_min_ms": rto_min_ms, "neighbours": len(neighbours)}
+        found = {
+            "address": addresses[interface.ifindex],
+            "rto_min_ms": rto_min_ms,
+            "neighbours": len(neighbours),
+        }
         readings.append({"of": "host", "name": host, "sysctls": sysctls, **found})
     return readings
 
@@ -134,7 +147,16 @@ def _ports(net: Emulation) -> list[Reading]:
         expect_qdiscs(interface.name, tc.wanted(t.direction(a, b)), tree)
         shown = [{"kind": q.kind, "handle": q.handle, "parent": q.parent, **q.options} for q in tree]
         found = {"mac": device.mac, "mtu_bytes": device.mtu_bytes, "operstate": device.operstate}
-        readings.append({"of": "port", "name": interface.name, "link": interface.link, **found, "qdiscs": shown, **offloads})
+        readings.append(
+            {
+                "of": "port",
+                "name": interface.name,
+                "link": interface.link,
+                **found,
+                "qdiscs": shown,
+                **offloads,
+            }
+        )
     return readings
 
 

@@ -1,10 +1,10 @@
 """Dimension scaling: a fast network imitated by a slow one with the same packets.
 
-Divide every rate and every job's bytes by the scale, multiply every delay by it, and leave packets, thresholds and
-queues as they are: the bandwidth-delay product, the marking thresholds and the queues keep their size in packets, and
-the phases of a job keep their length in seconds. What changes is how many packets an iteration has and how many round
-trips fit into it; absolute timers of TCP have to be multiplied like delays. This is the only place that derives a
-scaled value.
+Divide every rate and every job's bytes by the scale, multiply every delay by it, and leave packets,
+thresholds and queues as they are: the bandwidth-delay product, the marking thresholds and the queues keep
+their size in packets, and the phases of a job keep their length in seconds. What changes is how many packets
+an iteration has and how many round trips fit into it; absolute timers of TCP have to be multiplied like
+delays. This is the only place that derives a scaled value.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from testbed.errors import InputError
 from testbed.net.fabrics import ETHERNET_HEADER_BYTES, FabricSettings
 from testbed.net.topology import Red
 
+# The probability is not published.
+CASSINI_RED = Red(min_bytes=80_000, max_bytes=160_000, probability=1.0)
+
 
 @dataclass(frozen=True)
 class Original:
-    """The network that is imitated, before scaling. Defaults are CASSINI's where published; the queue of 16 MB stands
-    in for a lossless fabric. `host_rate_bps` None means `rate_bps`."""
+    """The network that is imitated, before scaling. Defaults are CASSINI's where published; the queue of 16
+    MB stands in for a lossless fabric. `host_rate_bps` None means `rate_bps`."""
 
     rate_bps: int = 50_000_000_000
     host_rate_bps: int | None = None
@@ -27,14 +30,15 @@ class Original:
     fabric_delay_s: float = 0.0
     loss: float = 0.0
     queue_bytes: int = 16_000_000
-    red: Red | None = Red(80_000, 160_000, 1.0)
+    red: Red | None = CASSINI_RED
     mtu_bytes: int = 9000
     rto_min_s: float = 4e-3
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of what `--dry-run` shows: a value before and after scaling, in `unit`, and the rule in words."""
+    """One line of what `--dry-run` shows: a value before and after scaling, in `unit`, and the rule in
+    words."""
 
     key: str
     unit: str
@@ -91,7 +95,11 @@ class Scaling:
         o, s = self.original, self.settings
         host_bps, scaled_host_bps = o.host_rate_bps or o.rate_bps, s.host_rate_bps or s.rate_bps
         frame_bits = 8 * (o.mtu_bytes + ETHERNET_HEADER_BYTES)
-        divided, multiplied, kept = "divided by the scale", "multiplied by the scale", "kept: it is a number of packets"
+        divided, multiplied, kept = (
+            "divided by the scale",
+            "multiplied by the scale",
+            "kept: it is a number of packets",
+        )
         rows = [
             Row("rate", "bit/s", o.rate_bps, s.rate_bps, divided),
             Row("host_rate", "bit/s", host_bps, scaled_host_bps, divided),
@@ -106,7 +114,13 @@ class Scaling:
             rows += [
                 Row("red.min", "B", o.red.min_bytes, s.red.min_bytes, kept),
                 Row("red.max", "B", o.red.max_bytes, s.red.max_bytes, kept),
-                Row("red.probability", "probability", o.red.probability, s.red.probability, "kept: it is per packet"),
+                Row(
+                    "red.probability",
+                    "probability",
+                    o.red.probability,
+                    s.red.probability,
+                    "kept: it is per packet",
+                ),
             ]
         product = o.host_delay_s * 2 * o.rate_bps / frame_bits
         scaled_product = s.host_delay_s * 2 * s.rate_bps / frame_bits

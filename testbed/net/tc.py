@@ -1,9 +1,9 @@
 """From the settings of an egress to the kernel's queueing disciplines, as netlink messages.
 
-The order is delay, rate, queue: `netem 1:` at the root (only where there is delay or loss), `tbf 2:` under it, and under
-that `red 3:` or `bfifo 3:`. The other way round, packets in flight would count as a queue and be marked.
-Netlink can say two things that the command `tc` cannot: a RED that looks at the instantaneous queue (Wlog 0), and
-rates above 34 Gbit/s together with RED.
+The order is delay, rate, queue: `netem 1:` at the root (only where there is delay or loss), `tbf 2:` under
+it, and under that `red 3:` or `bfifo 3:`. The other way round, packets in flight would count as a queue and
+be marked. Netlink can say two things that the command `tc` cannot: a RED that looks at the instantaneous
+queue (Wlog 0), and rates above 34 Gbit/s together with RED.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ _RED_ECN = 1
 _ETHERNET = 1
 _U32_MAX = (1 << 32) - 1
 _SMALLEST_FRAME_BYTES = 60
-# After an idle period RED would decay its old average by this table; a shift of 31 makes it what the queue is: empty.
+# After an idle period RED would decay its old average by this table; a shift of 31 leaves nothing of it.
 _RED_FORGET = bytes([31]) * 256
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """One qdisc as it must be: its place in the tree and the numbers `testbed.telemetry.qdisc` will show for it."""
+    """One qdisc as it must be: its place in the tree and the numbers `testbed.telemetry.qdisc` will show for
+    it."""
 
     kind: str
     handle: str
@@ -77,12 +78,12 @@ def _request(ifindex: int, interface: str, w: Wanted, d: Direction) -> Request:
 
 
 def _netem(d: Direction) -> dict[str, int]:
-    # Nothing may be lost here that the link's own queue would have kept: room for the smallest frames that fill the
-    # line and the queue.
+    # What the link's own queue would keep must not be lost here: room for a line and a queue of small frames.
     line_bytes = int(d.rate_bps * d.delay_s / 8)
+    limit_packets = (line_bytes + d.queue_bytes) // _SMALLEST_FRAME_BYTES + 1000
     return {
         "latency_ns": round(d.delay_s * 1e9),
-        "limit_packets": (line_bytes + d.queue_bytes) // _SMALLEST_FRAME_BYTES + 1000,
+        "limit_packets": min(limit_packets, _U32_MAX),
         "loss_2e32": min(round(d.loss * 2**32), _U32_MAX),
         "gap_packets": 0,
         "duplicate_2e32": 0,
@@ -125,7 +126,9 @@ def _red(aqm: Red, queue_bytes: int) -> dict[str, int]:
 
 
 def _encode_red(options: dict[str, int], _: Direction) -> bytes:
-    parms = RED_QOPT.pack(options["limit_bytes"], options["min_bytes"], options["max_bytes"], 0, 0, 0, _RED_ECN)
+    parms = RED_QOPT.pack(
+        options["limit_bytes"], options["min_bytes"], options["max_bytes"], 0, 0, 0, _RED_ECN
+    )
     max_p = u32(RED_MAX_P, options["max_probability_2e32"])
     return attribute(RED_PARMS, parms) + attribute(RED_STAB, _RED_FORGET) + max_p
 

@@ -1,7 +1,7 @@
 """Networks as data: nodes, ports, links, and the settings of every egress.
 
-A link has two ends and two directions, and each direction has settings of its own, because that is where a packet
-waits: at the egress of the sending end. A direction's name is "a->b", for the egress of a towards b.
+A link has two ends and two directions, and each direction has settings of its own, because that is where a
+packet waits: at the egress of the sending end. A direction's name is "a->b", for the egress of a towards b.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Red:
-    """Random early detection on the instantaneous queue: no mark up to `min_bytes`, then with a probability that
-    rises to `probability` at `max_bytes`, then always. A step is `min_bytes == max_bytes`."""
+    """Random early detection on the instantaneous queue: no mark up to `min_bytes`, then with a probability
+    that rises to `probability` at `max_bytes`, then always. A step is `min_bytes == max_bytes`."""
 
     min_bytes: int
     max_bytes: int
@@ -48,9 +48,9 @@ class Red:
 
 @dataclass(frozen=True)
 class Direction:
-    """The settings of one egress: every packet is delayed by `delay_s` or lost with probability `loss`, then waits in
-    a queue of `queue_bytes` for a transmitter of `rate_bps` that may send `burst_bytes` at once. `aqm` marks packets
-    in that queue; without it a full queue drops."""
+    """The settings of one egress: every packet is delayed by `delay_s` or lost with probability `loss`, then
+    waits in a queue of `queue_bytes` for a transmitter of `rate_bps` that may send `burst_bytes` at once.
+    `aqm` marks packets in that queue; without it a full queue drops."""
 
     rate_bps: int
     delay_s: float
@@ -167,7 +167,8 @@ class Topology:
         return mac_text(self.host_number(host))
 
     def port_mac(self, node: str, peer: str) -> str:
-        """The hardware address of the device of `node` towards `peer`; switch ports have locally administered ones."""
+        """The hardware address of the device of `node` towards `peer`; switch ports have locally administered
+        ones."""
         if node in self._host_index:
             return self.mac(node)
         return mac_text(0x02 << 40 | self.dpid(node) << 16 | self.port(node, peer))
@@ -212,11 +213,15 @@ def _check(topology: Topology) -> None:
             raise InputError(where, f"host {host} has {cables[host]} links", "a host has one")
     for node, port in ports:
         if node not in roles:
-            raise InputError(where, f"a link ends at {node}, which is not a node", f"nodes are {', '.join(names)}")
+            raise InputError(
+                where, f"a link ends at {node}, which is not a node", f"nodes are {', '.join(names)}"
+            )
         if port < (0 if roles[node] == "host" else 1):
             raise InputError(where, f"port {port} of {node}", "hosts' ports begin at 0, switches' at 1")
         if len(f"{node}-eth{port}") > _MAX_INTERFACE_NAME:
-            raise InputError(where, f"the device {node}-eth{port}", f"at most {_MAX_INTERFACE_NAME} characters")
+            raise InputError(
+                where, f"the device {node}-eth{port}", f"at most {_MAX_INTERFACE_NAME} characters"
+            )
     if doubled := _repeated([f"{node} port {port}" for node, port in ports]):
         raise InputError(where, f"two links end at {doubled}", "a port takes one link")
     if parallel := _repeated([" and ".join(sorted((k.a, k.b))) for k in topology.links]):
@@ -236,13 +241,23 @@ def _check_direction(where: str, d: Direction, mtu_bytes: int) -> None:
         (d.rate_bps % 8 == 0, f"rate_bps {d.rate_bps}", "the kernel counts bytes: a multiple of 8"),
         (0 <= d.delay_s < 3600, f"delay_s {d.delay_s}", "0 to an hour"),
         (0 <= d.loss < 1, f"loss {d.loss}", "a probability, below 1"),
-        (frame_bytes <= d.queue_bytes < 1 << 31, f"queue_bytes {d.queue_bytes}", f"at least one frame, {frame_bytes}"),
-        (frame_bytes <= d.burst_bytes < 1 << 31, f"burst_bytes {d.burst_bytes}", f"at least one frame, {frame_bytes}"),
+        (
+            frame_bytes <= d.queue_bytes < 1 << 31,
+            f"queue_bytes {d.queue_bytes}",
+            f"at least one frame, {frame_bytes}",
+        ),
+        (
+            frame_bytes <= d.burst_bytes < 1 << 31,
+            f"burst_bytes {d.burst_bytes}",
+            f"at least one frame, {frame_bytes}",
+        ),
     )
     for good, what, mend in checks:
         if not good:
             raise InputError(where, what, mend)
     if d.aqm and not 0 < d.aqm.min_bytes <= d.aqm.max_bytes <= d.queue_bytes:
-        raise InputError(where, f"RED from {d.aqm.min_bytes} to {d.aqm.max_bytes} bytes", "0 < min <= max <= queue")
+        raise InputError(
+            where, f"RED from {d.aqm.min_bytes} to {d.aqm.max_bytes} bytes", "0 < min <= max <= queue"
+        )
     if d.aqm and not 0 <= d.aqm.probability <= 1:
         raise InputError(where, f"RED probability {d.aqm.probability}", "0 to 1")

@@ -16,8 +16,9 @@ BACKLOG_PACKETS = 1_000_000
 
 @dataclass(frozen=True)
 class Transport:
-    """The hosts' transport. `rto_min_s` is the lower bound of the retransmission timeout, in whole milliseconds (the
-    kernel rounds it up to its own tick); `socket_buffer_bytes` is the size of every socket's buffers, both ways.
+    """The hosts' transport. `rto_min_s` is the lower bound of the retransmission timeout, in whole
+    milliseconds (the kernel rounds it up to its own tick); `socket_buffer_bytes` is the size of every
+    socket's buffers, both ways.
 
     Raises InputError for values that no kernel takes.
     """
@@ -31,7 +32,9 @@ class Transport:
         if not 1e-3 <= self.rto_min_s <= 120:
             raise InputError("transport", f"rto_min_s {self.rto_min_s:g}", "1 ms to 120 s")
         if not 4096 <= self.socket_buffer_bytes < 1 << 31:
-            raise InputError("transport", f"socket_buffer_bytes {self.socket_buffer_bytes}", "4096 B to 2 GiB")
+            raise InputError(
+                "transport", f"socket_buffer_bytes {self.socket_buffer_bytes}", "4096 B to 2 GiB"
+            )
 
     @property
     def rto_min_ms(self) -> int:

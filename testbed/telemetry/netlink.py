@@ -1,8 +1,8 @@
 """Netlink, the kernel's own way to be asked about networks, in the little that a testbed needs of it.
 
-A request is a header, a fixed structure and a list of attributes; many requests travel in one system call, and the
-kernel answers each in order. That is why this room speaks netlink itself: in a virtual-time guest a system call costs
-12 µs and importing a general library costs more than building a whole fabric.
+A request is a header, a fixed structure and a list of attributes; many requests travel in one system call,
+and the kernel answers each in order. That is why this room speaks netlink itself: in a virtual-time guest a
+system call costs 12 µs and importing a general library costs more than building a whole fabric.
 
 Formats: `include/uapi/linux/netlink.h` and `rtnetlink.h` of the Linux sources.
 """
@@ -36,7 +36,8 @@ _RECEIVE_BYTES = 65536
 
 
 class KernelRefused(NotValid):
-    """The kernel did not do what it was asked; `number` is its errno, `what` names the object and the setting."""
+    """The kernel did not do what it was asked; `number` is its errno, `what` names the object and the
+    setting."""
 
     def __init__(self, what: str, number: int, hint: str = "") -> None:
         text = f"{errno.errorcode.get(number, str(number))}, {os.strerror(number)}"
@@ -46,7 +47,8 @@ class KernelRefused(NotValid):
 
 @dataclass(frozen=True)
 class Request:
-    """One message to the kernel: an `RTM_*` number, `NLM_F_*` flags, its body, and in words what it asks for."""
+    """One message to the kernel: an `RTM_*` number, `NLM_F_*` flags, its body, and in words what it asks
+    for."""
 
     kind: int
     flags: int
@@ -92,10 +94,13 @@ def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
 
 
 class RouteSocket:
-    """A conversation with the kernel about the network namespace that was current when the socket was opened."""
+    """A conversation with the kernel about the network namespace that was current when the socket was
+    opened."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+        self._socket = socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
+        )
         self._socket.bind((0, 0))
         self._socket.setsockopt(_SOL_NETLINK, _EXTENDED_ERRORS, 1)
         self._socket.setsockopt(_SOL_NETLINK, _CAPPED_ERRORS, 1)
@@ -113,7 +118,8 @@ class RouteSocket:
         self.close()
 
     def do(self, requests: Iterable[Request]) -> None:
-        """Sends the requests in order, as few system calls as possible; raises KernelRefused for the first refusal."""
+        """Sends the requests in order, as few system calls as possible; raises KernelRefused for the first
+        refusal."""
         batch: list[Request] = []
         size = 0
         for request in requests:
@@ -137,7 +143,8 @@ class RouteSocket:
         raise KernelRefused(request.what, errno.ENODATA)
 
     def dump(self, request: Request) -> list[bytes]:
-        """The bodies of a whole table; asked for again when it changed while it was read. Raises KernelRefused."""
+        """The bodies of a whole table; asked for again when it changed while it was read. Raises
+        KernelRefused."""
         while (bodies := self._dump_once(request)) is None:
             pass
         return bodies
@@ -163,7 +170,9 @@ class RouteSocket:
         first = self._sequence + 1
         self._sequence += len(batch)
         flags = [REQUEST] * (len(batch) - 1) + [REQUEST | ACK]
-        data = (_message(r, first + i, r.flags | f) for i, (r, f) in enumerate(zip(batch, flags, strict=True)))
+        data = (
+            _message(r, first + i, r.flags | f) for i, (r, f) in enumerate(zip(batch, flags, strict=True))
+        )
         self._socket.send(b"".join(data))
         refused: KernelRefused | None = None
         while True:

@@ -1,8 +1,8 @@
 """What the kernel's queues hold and have counted, read through netlink.
 
-Every egress of the network is a small tree of queueing disciplines: `netem` (delay) over `tbf` (rate) over `red` or
-`bfifo` (the queue itself). The queue's depth, its drops and its ECN marks come from here, one of the two independent
-sources that every run must bring into agreement.
+Every egress of the network is a small tree of queueing disciplines: `netem` (delay) over `tbf` (rate) over
+`red` or `bfifo` (the queue itself). The queue's depth, its drops and its ECN marks come from here, one of the
+two independent sources that every run must bring into agreement.
 
 Formats: `include/uapi/linux/pkt_sched.h` and `gen_stats.h` of the Linux sources.
 """
@@ -24,7 +24,7 @@ ROOT = 0xFFFFFFFF
 
 # struct tcmsg: family, padding, interface index, handle, parent, info
 TCMSG = struct.Struct("=BxxxiIII")
-# struct tc_tbf_qopt: two tc_ratespec (cell log, link layer, overhead, cell align, mpu, rate), limit, buffer, mtu
+# struct tc_tbf_qopt: two of (cell log, link layer, overhead, cell align, mpu, rate), then limit, buffer, mtu
 TBF_QOPT = struct.Struct("=BBHhHI BBHhHI III")
 # struct tc_red_qopt: limit, min, max, Wlog, Plog, Scell_log, flags
 RED_QOPT = struct.Struct("=IIIBBBB")
@@ -41,9 +41,9 @@ _RED_XSTATS = struct.Struct("=IIII")
 class Qdisc:
     """One queueing discipline as the kernel shows it.
 
-    `handle` and `parent` are written as tc writes them ("2:", "1:1", "root"). `options` are the kernel's own numbers
-    with their units in their names. `bytes` and `packets` have left it, `drops` were thrown away and `marked` set to
-    CE by it since it exists (32 bits wide in the kernel, except the bytes).
+    `handle` and `parent` are written as tc writes them ("2:", "1:1", "root"). `options` are the kernel's own
+    numbers with their units in their names. `bytes` and `packets` have left it, `drops` were thrown away and
+    `marked` set to CE by it since it exists (32 bits wide in the kernel, except the bytes).
     """
 
     ifindex: int
@@ -85,7 +85,9 @@ def decode(body: bytes) -> Qdisc:
     sent_bytes, sent_packets = _BASIC.unpack_from(stats[_STATS_BASIC]) if _STATS_BASIC in stats else (0, 0)
     if _STATS_PACKETS64 in stats:
         (sent_packets,) = struct.unpack_from("=Q", stats[_STATS_PACKETS64])
-    length, backlog, drops, _, _ = _QUEUE.unpack_from(stats[_STATS_QUEUE]) if _STATS_QUEUE in stats else (0,) * 5
+    length, backlog, drops, _, _ = (
+        _QUEUE.unpack_from(stats[_STATS_QUEUE]) if _STATS_QUEUE in stats else (0,) * 5
+    )
     marked = 0
     if kind == "red" and _STATS_APP in stats:
         _, _, _, marked = _RED_XSTATS.unpack_from(stats[_STATS_APP])
@@ -93,7 +95,7 @@ def decode(body: bytes) -> Qdisc:
         ifindex=ifindex,
         kind=kind,
         handle=handle_text(handle),
-        parent=handle_text(parent),
+        parent=handle_text(parent) if parent else "",
         options=options,
         bytes=sent_bytes,
         packets=sent_packets,
@@ -143,11 +145,17 @@ def _fifo(data: bytes) -> dict[str, int]:
     return {"limit_bytes": struct.unpack_from("=I", data)[0]}
 
 
-_OPTIONS: dict[str, Callable[[bytes], dict[str, int]]] = {"tbf": _tbf, "red": _red, "netem": _netem, "bfifo": _fifo}
+_OPTIONS: dict[str, Callable[[bytes], dict[str, int]]] = {
+    "tbf": _tbf,
+    "red": _red,
+    "netem": _netem,
+    "bfifo": _fifo,
+}
 
 
 class QdiscReader:
-    """Reads the qdiscs of the network namespace that is current when it is opened; usable as a context manager."""
+    """Reads the qdiscs of the network namespace that is current when it is opened; usable as a context
+    manager."""
 
     def __init__(self) -> None:
         self._socket = RouteSocket()
@@ -168,7 +176,8 @@ class QdiscReader:
         return [decode(body) for body in self._socket.dump(request)]
 
     def read(self, ifindex: int, handle: str) -> Qdisc:
-        """One qdisc in two system calls; raises KernelRefused (ENOENT, ENODEV) when there is none."""
+        """One qdisc in two system calls, without its parent, which the kernel then does not tell; raises
+        KernelRefused (ENOENT, ENODEV) when there is none."""
         body = TCMSG.pack(0, ifindex, handle_number(handle), 0, 0)
         # Kernels answer a question about one qdisc only to those who ask for an echo.
         request = Request(RTM_GETQDISC, ECHO, body, f"to show qdisc {handle} of interface {ifindex}")
