@@ -9,8 +9,13 @@ from typing import Annotated
 
 import typer
 
+from rich.console import Console
+
+from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Machine
-from testbed.errors import InputError, OrreryError
+from testbed.errors import InputError, NotValid, OrreryError
+from testbed.progress import progress_bar
+from testbed.results import DEFAULT as DEFAULT_RESULTS
 from testbed.units import parse_size
 
 app = typer.Typer(
@@ -35,6 +40,135 @@ def _machine(mem: str, seed: int, real_time: bool) -> Machine:
     if memory_bytes < 256 << 20:
         raise InputError("--mem", f"{mem} is too little for a guest", "give at least 256MB; 2GB is the default")
     return Machine(memory_bytes, seed, real_time)
+
+
+@app.command()
+def run(
+    scenario: Annotated[str, typer.Argument(help="A scenario's name (see list) or a TOML file.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a key, as in --set fabric.scale=10; may be repeated.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and start nothing.")] = False,
+    results: Annotated[Path, typer.Option(help="Where results are kept.")] = DEFAULT_RESULTS,
+    mem: Memory = "2GB",
+) -> None:
+    """Run a scenario: all its arms, the verdict, the comparison, the plots. Exit code 1 when the run is not valid."""
+    from testbed import scenario as scenarios
+    from testbed.experiment import build
+
+    console = Console()
+    path = scenarios.find(scenario)
+    loaded = scenarios.load(scenario, tuple(settings or ()))
+    experiment = build(loaded, str(path), path.parent)
+    machine = _machine(mem, loaded.measure.seed, real_time=False)
+    if dry_run:
+        from testbed import show
+
+        show.experiment(console, experiment)
+        return
+    from testbed import campaign, progress, show
+    from testbed.engine.commands import ready_kernel
+
+    source = scenarios.effective(path, tuple(settings or ()))
+    with progress.watcher(console) as watcher:
+        kernel = ready_kernel()
+        outcome = campaign.Campaign(experiment, source, kernel, results, watcher, machine.memory_bytes).run()
+    show.outcome(console, outcome)
+    raise typer.Exit(0 if outcome.valid else NotValid.exit_code)
+
+
+@app.command("list")
+def list_(
+    keys: Annotated[bool, typer.Option("--keys", help="List every scenario key with its default.")] = False,
+) -> None:
+    """List the scenarios that come with the project, or every key a scenario may have."""
+    from testbed import scenario as scenarios
+
+    console = Console()
+    if keys:
+        for key, kind, default in scenarios.keys():
+            console.print(f"{key:<34} {kind:<28} {default}", highlight=False, markup=False)
+        return
+    for name in scenarios.names():
+        console.print(f"{name:<22} {scenarios.load(name).title}", highlight=False)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(help="A run's folder, as in results/two-jobs.")]) -> None:
+    """Draw a run's plots again from its files, and show its tables."""
+    from testbed import show
+    from testbed.report.rerun import redraw
+
+    paths = redraw(folder)
+    show.saved_run(Console(), folder)
+    typer.echo("\n".join(str(path) for path in paths))
+
+
+@app.command()
+def topology(
+    name: Annotated[str, typer.Argument(help="A fabric, as in cassini-48, dumbbell, 'leaf-spine(4, 2, 8)'.")],
+    out: Annotated[Path | None, typer.Option(help="Draw it into this .png or .svg file instead.")] = None,
+) -> None:
+    """Draw a fabric: as text, PNG or SVG."""
+    from testbed.net import draw, fabrics
+    from testbed.net.scale import Original, Scaling
+
+    made = fabrics.build(name, Scaling(Original()).settings)
+    if out is None:
+        typer.echo(draw.text(made))
+        return
+    if out.suffix not in (".png", ".svg"):
+        raise InputError("--out", f"{out} is neither .png nor .svg", f"as in --out {out.with_suffix('.png')}")
+    if not out.parent.is_dir():
+        raise InputError("--out", f"there is no folder {out.parent}", f"mkdir -p {out.parent}")
+    draw.picture(made, out)
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine has and lacks for each engine, with the command that mends it."""
+    from testbed import show
+    from testbed.engine import doctor as machine
+
+    checks = machine.checks()
+    show.machine(Console(), checks)
+    if not all(check.ok for check in checks if check.engine == "virtual"):
+        raise typer.Exit(3)
+
+
+@kernel_app.command("build")
+def kernel_build(force: Annotated[bool, typer.Option(help="Build it even if it is there.")] = False) -> None:
+    """Build the guest's kernel into the user's cache, unless it is there already."""
+    from testbed.engine.kernel import build
+
+    console = Console()
+    with progress_bar(console) as told:
+        kernel = build(told, force=force)
+    _tell(console, kernel)
+
+
+@kernel_app.command("info")
+def kernel_info() -> None:
+    """Say which kernel guests run on, and how it was built."""
+    from testbed.engine.commands import ready_kernel
+
+    _tell(Console(), ready_kernel())
+
+
+@kernel_app.command("path")
+def kernel_path() -> None:
+    """Print the kernel's path alone."""
+    from testbed.engine.commands import ready_kernel
+
+    typer.echo(ready_kernel().path)
+
+
+def _tell(console: Console, kernel: Kernel) -> None:
+    mode = "seccomp" if kernel.seccomp else "ptrace (slower: sources from 6.16 on have seccomp)"
+    console.print(f"kernel {kernel.version}, {mode}\n{kernel.path}", highlight=False)
+    for key, value in kernel.info.items():
+        if key not in ("version", "key", "seccomp"):
+            console.print(f"  {key}: {value}", highlight=False)
 
 
 @app.command("exec", context_settings=PASS_ON)
@@ -66,7 +200,8 @@ def shell(
     """An interactive shell in a guest (or a command of yours, such as `shell -- mn`)."""
     from testbed.engine.commands import interact
 
-    raise typer.Exit(interact(command or ["/bin/bash", "-l"], _machine(mem, seed, not virtual_time), write, open_vswitch=vswitch))
+    machine = _machine(mem, seed, not virtual_time)
+    raise typer.Exit(interact(command or ["/bin/bash", "-l"], machine, write, open_vswitch=vswitch))
 
 
 def main() -> None:

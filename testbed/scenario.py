@@ -7,8 +7,9 @@ what is written down (telemetry). Unknown keys, missing units and impossible val
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -85,10 +86,14 @@ class TransportKeys(Part):
 
 
 class JobKeys(Part):
-    """One training job: a model of ours, or a Chakra execution trace, on the hosts of `workers` in rank order."""
+    """One training job: a model of ours, or a Chakra execution trace.
+
+    `workers` names the hosts in rank order, or says how many there are: they are then the next free hosts, each in
+    another rack than the one before.
+    """
 
     name: Name
-    workers: Annotated[tuple[str, ...], Field(min_length=2)]
+    workers: Annotated[int, Field(ge=2, le=4096)] | Annotated[tuple[str, ...], Field(min_length=2)]
     model: str | None = None
     trace: str | None = None
 
@@ -96,10 +101,12 @@ class JobKeys(Part):
     def _one_source(self) -> JobKeys:
         if (self.model is None) == (self.trace is None):
             raise ValueError("give either model or trace")
-        twice = sorted({host for host in self.workers if self.workers.count(host) > 1})
-        if twice:
-            raise ValueError(f"workers lists {', '.join(twice)} twice")
         return self
+
+    @property
+    def named_hosts(self) -> tuple[str, ...]:
+        """The hosts that `workers` names, none where it is a number."""
+        return () if isinstance(self.workers, int) else self.workers
 
 
 class TrialKeys(Part):
@@ -177,10 +184,10 @@ class Scenario(Part):
         names = [job.name for job in self.job]
         if len(set(names)) != len(names):
             raise ValueError("two jobs have the same name")
-        hosts = [host for job in self.job for host in job.workers]
+        hosts = [host for job in self.job for host in job.named_hosts]
         twice = sorted({host for host in hosts if hosts.count(host) > 1})
         if twice:
-            raise ValueError(f"host {', '.join(twice)} is given to two jobs; a host has one accelerator")
+            raise ValueError(f"host {', '.join(twice)} is given to two workers; a host has one accelerator")
         return self
 
 
@@ -217,7 +224,7 @@ def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Scenario:
     try:
         return Scenario.model_validate(raw)
     except ValidationError as error:
-        raise InputError(str(path), _explain(error), "see docs/scenarios.md or `python -m testbed list --keys`") from error
+        raise InputError(str(path), _explain(error), "all keys: python -m testbed list --keys") from error
 
 
 def _override(raw: dict[str, Any], setting: str) -> None:
@@ -247,3 +254,34 @@ def _explain(error: ValidationError) -> str:
             message = "unknown key"
         faults.append(f"{key}: {message}")
     return faults[0] if len(faults) == 1 else f"{len(faults)} faults\n  " + "\n  ".join(faults)
+
+
+def effective(path: Path, settings: tuple[str, ...]) -> str:
+    """Return the source text of a scenario as it was run: the file, with the overrides as comments on top of it."""
+    overrides = "".join(f"# --set {setting}\n" for setting in settings)
+    return overrides + path.read_text(encoding="utf-8")
+
+
+def keys() -> list[tuple[str, str, str]]:
+    """Return (key, type, default) of everything a scenario file may say, in the schema's order."""
+    return list(_keys(Scenario, ""))
+
+
+def _keys(part: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+    for name, field in part.model_fields.items():
+        key = f"{prefix}{name}"
+        inner = _part_of(field.annotation)
+        if inner is not None:
+            yield from _keys(inner, f"{key}[]." if inner is JobKeys else f"{key}.")
+            continue
+        kind = str(field.annotation).replace("typing.", "") if not isinstance(field.annotation, type) else ""
+        default = "required" if field.is_required() else repr(field.default)
+        yield key, kind or getattr(field.annotation, "__name__", ""), default
+
+
+def _part_of(annotation: Any) -> type[Part] | None:
+    """Return the table that a key holds, or a list of; None for a plain value."""
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, Part):
+            return candidate
+    return None

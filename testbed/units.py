@@ -14,7 +14,9 @@ from pydantic import BeforeValidator
 _NUMBER = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:e-?[0-9]+)?)\s*([^\s0-9].*?)\s*")
 RATE_UNITS = {"bit/s": 1, "kbit/s": 10**3, "Mbit/s": 10**6, "Gbit/s": 10**9}
 SIZE_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-DELAY_UNITS = {"ns": Decimal("1e-9"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1)}
+DELAY_UNITS = {
+    unit: Decimal(f"1e{power}") for unit, power in (("ns", -9), ("us", -6), ("µs", -6), ("ms", -3), ("s", 0))
+}
 
 
 def _parse(text: Any, units: dict[str, Any], example: str) -> Decimal:

@@ -12,7 +12,7 @@ from testbed.errors import EnvironmentLacks
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder of this project: $ORRERY_CACHE, else $XDG_CACHE_HOME/orrery, else ~/.cache/orrery."""
+    """Return this project's cache folder: $ORRERY_CACHE, else $XDG_CACHE_HOME/orrery, else ~/.cache/orrery."""
     if chosen := os.environ.get("ORRERY_CACHE"):
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
@@ -21,7 +21,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def cpu_slot() -> Iterator[tuple[int, int | None]]:
-    """Yield (CPU, descriptor): a CPU that no other guest of this user has, while there are any; then one of all in turn.
+    """Yield (CPU, descriptor): a CPU that no other guest of this user has; when all are taken, one of them in turn.
 
     The descriptor holds the CPU's lock and is to be inherited by the guest, so that the CPU is free again at the
     moment the guest is gone, however it went. It is None where no lock can be had (no writable cache folder, or more

@@ -1,9 +1,14 @@
 """Start a guest, carry its streams, and leave nothing behind.
 
 A guest is one User-Mode Linux process and its children. It inherits one pipe for each stream (standard output,
-standard error, standard input, status, console) as a serial line, and its job on the kernel's command line, so that
-no file is made for it: whichever way the launcher ends, there is nothing to clean up. The memory file has no name
-(O_TMPFILE), the kernel makes no pid folder, and the guest is killed by the host's kernel when its launcher dies.
+standard error, standard input, status, console) as a serial line, a descriptor for each folder it may see, and its
+job on the kernel's command line, so that no file is made for it: whichever way the launcher ends, there is nothing to clean
+up. The memory file has no name (O_TMPFILE), the kernel makes no pid folder, and the guest is killed by the host's kernel
+when its launcher dies.
+
+Linux mixes its command line into its entropy. Descriptors therefore have the same numbers in every guest, and folders
+appear on the command line by descriptor, not by path: the same scenario gives the same packets in whichever folder it
+lies.
 """
 
 from __future__ import annotations
@@ -20,9 +25,10 @@ import subprocess
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,12 +37,19 @@ from testbed.engine.kernel import Kernel
 from testbed.errors import EnvironmentLacks, InputError, NotValid
 
 PROJECT = Path(__file__).resolve().parents[2]
-INIT = PROJECT / "testbed" / "engine" / "guest" / "init.py"
+INIT = "testbed/engine/guest/init.py"
 CLOCK_START_NS = 1_700_000_000 * 10**9
 """Every virtual-time guest's clock starts here (2023-11-14 22:13:20 UTC): a fixed instant, so that stamps agree."""
 COMMAND_LINE_MAX = 4096
 PIPE_BYTES = 1 << 20
 GUEST_UP = {"stage": "guest up"}
+DESCRIPTORS = {
+    name: 900 + number
+    for number, name in enumerate(
+        ("stdout", "stderr", "status", "console", "stdin", "terminal", "slot", "project", "write", "mount")
+    )
+}
+"""The guest's number of every inherited descriptor; mounts go on from the last one."""
 PR_SET_PDEATHSIG = 1
 
 Sink = Callable[[bytes], None]
@@ -48,14 +61,17 @@ class GuestDied(NotValid):
 
 @dataclass(frozen=True)
 class Job:
-    """What a guest is to do. `argv` runs as the guest's root in `cwd`; `write` is the one writable host folder."""
+    """What a guest is to do: `argv` runs as the guest's root in `cwd`.
+
+    `write` is the one writable host folder, `mounts` are read-only ones; each is a pair of its path on the host and its
+    path in the guest.
+    """
 
     argv: tuple[str, ...]
     cwd: str
     env: dict[str, str] = field(default_factory=dict)
-    write: str | None = None
-    visible: tuple[str, ...] = ()
-    """Host folders that must stay visible although the guest puts a tmpfs of its own over /tmp, /run and /var/log."""
+    write: tuple[str, str] | None = None
+    mounts: tuple[tuple[str, str], ...] = ()
     open_vswitch: bool = True
     terminal: tuple[int, int] | None = None
     """Rows and columns of the terminal of an interactive guest; None for pipes."""
@@ -71,35 +87,45 @@ class Machine:
     real_time: bool = False
 
 
+def host_path(descriptor: int) -> str:
+    """Return the path by which the guest's kernel, a process of the host, reaches an inherited folder."""
+    return f"/proc/self/fd/{descriptor}"
+
+
 def encode_job(job: Job) -> str:
-    """Return the job as one word for the kernel's command line.
+    """Return the job as one word for the kernel's command line, folders by descriptor.
 
     Raises InputError when the command is too long for it.
     """
-    packed = zlib.compress(json.dumps(asdict(job), separators=(",", ":")).encode(), 9)
+    first = DESCRIPTORS["mount"]
+    mounts = [(host_path(first + number), guest) for number, (_, guest) in enumerate(job.mounts)]
+    write = (host_path(DESCRIPTORS["write"]), job.write[1]) if job.write else None
+    text = json.dumps(asdict(job) | {"mounts": mounts, "write": write}, separators=(",", ":"))
+    packed = zlib.compress(text.encode(), 9)
     word = base64.b64encode(packed).decode()
     if len(word) > COMMAND_LINE_MAX - 700:
         raise InputError("command", f"too long for a guest ({len(word)} bytes packed)", "put it into a script file")
     return word
 
 
-def kernel_arguments(job: Job, machine: Machine, kernel: Kernel, lines: dict[str, int]) -> list[str]:
-    """Return the User-Mode Linux command line; `lines` maps stream names to inherited descriptors."""
-    console = f"con0=fd:{lines['terminal']}" if job.terminal else f"con0=null,fd:{lines['console']}"
+def kernel_arguments(job: Job, machine: Machine, kernel: Kernel) -> list[str]:
+    """Return the User-Mode Linux command line."""
+    line = DESCRIPTORS
     arguments = [
         f"mem={machine.memory_bytes >> 20}M",
         "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro",
-        f'init="{INIT}"',
-        "con=null", "ssl=null", console,
-        f"ssl0=null,fd:{lines['stdout']}", f"ssl1=null,fd:{lines['stderr']}", f"ssl2=null,fd:{lines['status']}",
+        f"init={host_path(line['project'])}/{INIT}",
+        "con=null", "ssl=null",
+        f"con0=fd:{line['terminal']}" if job.terminal else f"con0=null,fd:{line['console']}",
+        f"ssl0=null,fd:{line['stdout']}", f"ssl1=null,fd:{line['stderr']}", f"ssl2=null,fd:{line['status']}",
         "uml_dir=/dev/null/",  # not a folder: the kernel then makes no pid folder that a kill would leave behind
         "quiet", "loglevel=3", "norandmaps", "panic=-1",
-        f"hostfs-writable={job.write or 'none'}",
+        f"hostfs-writable={host_path(line['write']) if job.write else 'none'}",
         f"rng-seed={machine.seed}",
         f"ORRERY_JOB={encode_job(job)}",
     ]  # fmt: skip
     if job.stdin:
-        arguments.append(f"ssl3=fd:{lines['stdin']},null")
+        arguments.append(f"ssl3=fd:{line['stdin']},null")
     if kernel.seccomp:
         arguments.append("seccomp=auto")
     if not machine.real_time:
@@ -107,20 +133,44 @@ def kernel_arguments(job: Job, machine: Machine, kernel: Kernel, lines: dict[str
     return arguments
 
 
-def _die_with(parent: int) -> Callable[[], None]:
-    """Return what the child does between fork and exec so that it cannot outlive its launcher."""
+@contextmanager
+def _folders(job: Job) -> Iterator[dict[int, int]]:
+    """Yield the descriptors of the job's folders, by their number in the guest. Raises InputError when one is gone."""
+    wanted = {DESCRIPTORS["project"]: str(PROJECT)}
+    if job.write:
+        wanted[DESCRIPTORS["write"]] = job.write[0]
+    wanted |= {DESCRIPTORS["mount"] + number: host for number, (host, _) in enumerate(job.mounts)}
+    opened: dict[int, int] = {}
+    try:
+        for number, path in wanted.items():
+            try:
+                opened[number] = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError as error:
+                raise InputError(path, f"cannot be shown to a guest: {error.strerror}") from error
+        yield opened
+    finally:
+        for descriptor in opened.values():
+            os.close(descriptor)
+
+
+def _before_exec(cpu: int, inherited: Mapping[int, int]) -> Callable[[], None]:
+    """Return what the child does between fork and exec: die with its launcher, keep to its CPU, number descriptors."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
+    launcher = os.getpid()
 
     def prepare() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # the launcher died before the line above
+        if os.getppid() != launcher:  # it died before the line above
             os.kill(os.getpid(), signal.SIGKILL)
+        os.sched_setaffinity(0, {cpu})
+        for number, descriptor in inherited.items():
+            os.dup2(descriptor, number)
 
     return prepare
 
 
 @contextmanager
-def _pipes(names: tuple[str, ...]) -> Iterator[dict[str, tuple[IO[bytes], IO[bytes]]]]:
+def _pipes(names: tuple[str, ...]) -> Iterator[dict[str, tuple[FileIO, FileIO]]]:
     """Yield an unbuffered (reader, writer) for each name; all are closed at the end."""
     with ExitStack() as stack:
         pairs = {}
@@ -129,8 +179,8 @@ def _pipes(names: tuple[str, ...]) -> Iterator[dict[str, tuple[IO[bytes], IO[byt
             with suppress(OSError):  # a large pipe, where allowed, so that a guest never waits for its reader
                 fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
             pairs[name] = (
-                stack.enter_context(open(reader, "rb", buffering=0)),
-                stack.enter_context(open(writer, "wb", buffering=0)),
+                stack.enter_context(os.fdopen(reader, "rb", buffering=0)),
+                stack.enter_context(os.fdopen(writer, "wb", buffering=0)),
             )
         yield pairs
 
@@ -150,7 +200,7 @@ def _feeder(source: IO[bytes]) -> Iterator[tuple[threading.Thread, int]]:
                 os.write(writer, struct.pack(">I", len(chunk)) + chunk)
             os.write(writer, struct.pack(">I", 0))
 
-    with open(reader, "rb", buffering=0), open(writer, "wb", buffering=0):
+    with os.fdopen(reader, "rb", buffering=0), os.fdopen(writer, "wb", buffering=0):
         yield threading.Thread(target=feed, daemon=True), reader
 
 
@@ -171,7 +221,7 @@ class Guest:
         self,
         stdout: Sink,
         stderr: Sink,
-        status: Callable[[dict[str, Any]], None] = lambda message: None,
+        status: Callable[[dict[str, Any]], None] = lambda _: None,
         stdin: IO[bytes] | None = None,
         terminal: int | None = None,
     ) -> int:
@@ -181,14 +231,15 @@ class Guest:
         the guest ended by itself, EnvironmentLacks when it could not be started.
         """
         names = ("stdout", "stderr", "status", "console")
-        with _pipes(names) as pairs, cpu_slot() as (cpu, slot), ExitStack() as stack:
-            lines = {name: pair[1].fileno() for name, pair in pairs.items()}
+        with _pipes(names) as pairs, _folders(self.job) as folders, cpu_slot() as (cpu, slot), ExitStack() as stack:
+            inherited = folders | {DESCRIPTORS[name]: pair[1].fileno() for name, pair in pairs.items()}
             if stdin is not None:
-                feeder, lines["stdin"] = stack.enter_context(_feeder(stdin))
+                feeder, inherited[DESCRIPTORS["stdin"]] = stack.enter_context(_feeder(stdin))
             if terminal is not None:
-                lines["terminal"] = terminal
-            inherited = [*lines.values(), *([slot] if slot is not None else [])]
-            self._start(kernel_arguments(self.job, self.machine, self.kernel, lines), inherited, lines["console"], cpu)
+                inherited[DESCRIPTORS["terminal"]] = terminal
+            if slot is not None:
+                inherited[DESCRIPTORS["slot"]] = slot
+            self._start(cpu, inherited)
             for _, writer in pairs.values():
                 writer.close()
 
@@ -213,29 +264,27 @@ class Guest:
                 self._process.kill()
             self._process.wait()
 
-    def _start(self, arguments: list[str], inherited: list[int], console: int, cpu: int) -> None:
-        prepare = _die_with(os.getpid())
-
-        def before_exec() -> None:
-            prepare()
-            os.sched_setaffinity(0, {cpu})
-
+    def _start(self, cpu: int, inherited: dict[int, int]) -> None:
+        console = inherited[DESCRIPTORS["console"]]
         try:
             self._process = subprocess.Popen(
-                [str(self.kernel.path), *arguments],
+                [str(self.kernel.path), *kernel_arguments(self.job, self.machine, self.kernel)],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
-                pass_fds=inherited,
+                close_fds=False,  # all of ours close at exec but the copies made between fork and exec
                 env={"TMPDIR": str(memory_folder(self.machine.memory_bytes)), "PATH": "/usr/bin:/bin"},
                 cwd="/",
-                preexec_fn=before_exec,
+                preexec_fn=_before_exec(cpu, inherited),
                 start_new_session=True,
             )
         except OSError as error:
-            raise EnvironmentLacks(f"the guest kernel does not start: {error}", "python -m testbed kernel build") from error
+            what = f"the guest kernel does not start: {error}"
+            raise EnvironmentLacks(what, "python -m testbed kernel build") from error
 
-    def _carry(self, readers: dict[str, IO[bytes]], stdout: Sink, stderr: Sink, status: Callable[[dict[str, Any]], None]) -> None:
+    def _carry(
+        self, readers: dict[str, FileIO], stdout: Sink, stderr: Sink, status: Callable[[dict[str, Any]], None]
+    ) -> None:
         """Carry the guest's streams to their sinks until all of them are closed."""
         half_line = b""
         with selectors.DefaultSelector() as selector:
@@ -262,4 +311,3 @@ class Guest:
             self._exit_code = int(message["exit"])
         else:
             status(message)
-

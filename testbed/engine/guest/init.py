@@ -22,6 +22,7 @@ import tty
 import zlib
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 MS_RDONLY, MS_NOSUID, MS_NODEV = 1, 2, 4
@@ -52,13 +53,13 @@ def mount(kind: str, target: str, flags: int = 0, options: str = "") -> None:
         raise OSError(number, f"mount {kind} on {target}: {os.strerror(number)}")
 
 
-def show_again(path: str, flags: int) -> None:
-    """Mount a host folder at its own path, where a tmpfs of the guest's may have covered it."""
-    Path(path).mkdir(parents=True, exist_ok=True)
-    mount("hostfs", path, flags, path)
+def show(host: str, guest: str, flags: int) -> None:
+    """Mount a host folder (named by the launcher's descriptor) at a path of the guest."""
+    Path(guest).mkdir(parents=True, exist_ok=True)
+    mount("hostfs", guest, flags, host)
 
 
-def make_file_systems(job: dict) -> None:
+def make_file_systems(job: dict[str, Any]) -> None:
     mount("proc", "/proc")
     mount("sysfs", "/sys")
     mount("devtmpfs", "/dev")
@@ -73,13 +74,14 @@ def make_file_systems(job: dict) -> None:
         os.mknod("/dev/net/tun", 0o20666, os.makedev(10, 200))
     for name, link in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
         if not Path("/dev", name).exists():
-            os.symlink(link, f"/dev/{name}")
+            Path("/dev", name).symlink_to(link)
     if job["write"]:
-        show_again(job["write"], 0)
-    for path in job["visible"]:
-        covered = any(path.startswith(folder + "/") for folder in COVERED)
-        if covered and not (job["write"] and (path + "/").startswith(job["write"] + "/")):
-            show_again(path, MS_RDONLY)
+        host, guest = job["write"]
+        show(host, guest, 0)
+    for host, guest in job["mounts"]:
+        hidden = any(guest.startswith(folder + "/") for folder in COVERED)
+        if hidden and not (job["write"] and (guest + "/").startswith(job["write"][1] + "/")):
+            show(host, guest, MS_RDONLY)
 
 
 def make_network() -> None:
@@ -135,7 +137,7 @@ def feed(source: int, sink: int) -> None:
             command.write(pieces.read(size))
 
 
-def start_on_terminal(job: dict) -> subprocess.Popen:
+def start_on_terminal(job: dict[str, Any]) -> subprocess.Popen[bytes]:
     rows, columns = job["terminal"]
     terminal = os.open("/dev/tty0", os.O_RDWR | os.O_NOCTTY)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
@@ -150,19 +152,21 @@ def start_on_terminal(job: dict) -> subprocess.Popen:
     )  # fmt: skip
 
 
-def start_on_lines(job: dict, source: int | None) -> tuple[subprocess.Popen, list[threading.Thread]]:
+def start_on_lines(job: dict[str, Any], source: int | None) -> tuple[subprocess.Popen[bytes], list[threading.Thread]]:
     process = subprocess.Popen(
         job["argv"], cwd=job["cwd"], env=ENVIRONMENT | job["env"], start_new_session=True,
         stdin=subprocess.PIPE if job["stdin"] else subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
     pumps = []
     for pipe, line in ((process.stdout, "/dev/ttyS0"), (process.stderr, "/dev/ttyS1")):
         arguments = (os.dup(pipe.fileno()), open_line(line, os.O_WRONLY))
         pumps.append(threading.Thread(target=pump, args=arguments))
     for thread in pumps:
         thread.start()
-    if source is not None:
+    if source is not None and process.stdin is not None:
         sink = os.dup(process.stdin.fileno())
         process.stdin.close()
 
@@ -170,7 +174,7 @@ def start_on_lines(job: dict, source: int | None) -> tuple[subprocess.Popen, lis
     return process, pumps
 
 
-def wait_for(process: subprocess.Popen) -> int:
+def wait_for(process: subprocess.Popen[bytes]) -> int:
     """Reap whatever ends, as a first process must, until the job's own process has ended; return its exit code."""
     while True:
         pid, status = os.wait()
@@ -179,7 +183,7 @@ def wait_for(process: subprocess.Popen) -> int:
             return code if code >= 0 else 128 - code
 
 
-def run(job: dict, source: int | None) -> int:
+def run(job: dict[str, Any], source: int | None) -> int:
     cwd = Path(job["cwd"])
     job["cwd"] = str(cwd) if cwd.is_dir() else "/"
     try:

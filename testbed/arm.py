@@ -1,0 +1,270 @@
+"""One arm, inside its guest: network, controller, agents, telemetry, and every trial of it, into one folder.
+
+    python -m testbed.arm FOLDER
+
+FOLDER holds `plan.json` (testbed.experiment.Experiment.arm_plan) and receives the arm's files (docs/results.md).
+Progress goes as JSON lines to the file that ORRERY_STATUS names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from controllers.sdn.config import Config
+from controllers.sdn.control import Client
+from testbed.errors import NotValid, OrreryError
+from testbed.net.emulation import MANAGEMENT_IP, Emulation
+from testbed.net.topology import Topology
+from testbed.net.transport import Transport
+from testbed.telemetry import netstat
+from testbed.telemetry.capture import Capture, CaptureSettings
+from testbed.telemetry.events import EventLog
+from testbed.telemetry.tables import COUNTERS, ITERATIONS, MARKS, Writer
+from workloads.training.coordinator import Coordinator, start_agents
+from workloads.training.plan import JobPlan
+from workloads.training.records import AgentSocket, SocketTerms
+
+COORDINATOR_PORT = 7000
+CONTROLLER_PORT = 6653
+SCRATCH = Path("/run/orrery")
+SETTLE_S = 1.1
+"""Open vSwitch hands its datapath's counters to the rules about every half second."""
+ENDS_WITHIN_S = 10.0
+
+
+class Status:
+    """Tells the launcher, who alone has a wall clock, what the guest is doing and how far its virtual time is."""
+
+    def __init__(self, path: str | None) -> None:
+        self._file = Path(path).open("w", buffering=1) if path else None  # noqa: SIM115 - as long as the process
+
+    def say(self, **message: object) -> None:
+        """Send one message; without a launcher it is dropped."""
+        if self._file:
+            self._file.write(json.dumps(message) + "\n")
+
+
+class Arm:
+    """The running parts of one arm. Use `run_arm`, which starts and ends them in order."""
+
+    def __init__(self, plan: dict[str, Any], out: Path, status: Status) -> None:
+        self.plan, self.out, self.status = plan, out, status
+        self.topology = Topology.from_dict(plan["topology"])
+        self.transport = Transport(**plan["transport"])
+        self.jobs = [JobPlan.from_dict(job) for job in plan["jobs"]]
+        self.net = Emulation(self.topology, self.transport, CONTROLLER_PORT)
+        self.epoch_s = 0.0
+        self.trial = ""
+        self.sockets: list[AgentSocket] = []
+        self.lost_captures: dict[str, int] = {}
+        self._marks: Writer | None = None
+
+    @property
+    def now_s(self) -> float:
+        """Virtual seconds since the arm's epoch."""
+        return time.time() - self.epoch_s
+
+    def run(self) -> None:
+        """Run all trials. Raises NotValid (FabricMismatch among them) when the results could not be believed."""
+        with ExitStack() as stack:
+            self.net.start()  # and never closed: the guest's end takes it away, much faster
+            self.status.say(stage="network")
+            controller = stack.enter_context(self._controller())
+            self.status.say(stage="controller")
+            readings = self.net.read_back()
+            self.status.say(stage="read back")
+            self.epoch_s = time.time()
+            controller.set_epoch(self.epoch_s)
+            events = EventLog(self.out / "events.jsonl")
+            stack.callback(events.close)
+            self._marks = stack.enter_context(MARKS.writer(self.out / MARKS.file))
+            iterations = stack.enter_context(ITERATIONS.writer(self.out / ITERATIONS.file))
+            counters = stack.enter_context(COUNTERS.writer(self.out / COUNTERS.file))
+            with self._sampler(), self._captures(), self._agents() as coordinator:
+                self.status.say(stage="agents")
+                for number, starts_s in enumerate(self.plan["trials"]):
+                    self.trial = str(number)
+                    self._try(starts_s, controller, coordinator, events, iterations, counters)
+                self.status.say(stage="trials")
+            self.net.read_back()  # nobody may have changed a link while it was measured
+            self._write_manifest(readings)
+            self.status.say(stage="files")
+
+    def _try(
+        self,
+        starts_s: dict[str, float],
+        controller: Client,
+        coordinator: Coordinator,
+        events: EventLog,
+        iterations: Writer,
+        counters: Writer,
+    ) -> None:
+        """One trial: settled counters before, all jobs from their starts to their ends, settled counters after."""
+        self._count("begin", controller, counters)
+        zero_s = time.time() + self.plan["lead_s"]
+        absolute_s = {job: zero_s + start_s for job, start_s in starts_s.items()}
+        events.write(zero_s - self.epoch_s, "trial", trial=self.trial, starts_s=starts_s)
+        for job in starts_s:
+            self._note_marks(job, -1)
+        for record in coordinator.run(absolute_s):
+            iterations.row(
+                self.trial, record.job, record.rank, record.host, record.iteration,
+                record.begin_s - self.epoch_s, record.up_begin_s - self.epoch_s, record.end_s - self.epoch_s,
+                record.ce_packets,
+            )  # fmt: skip
+        events.write(self.now_s, "trial done", trial=self.trial)
+        self._count("end", controller, counters)
+
+    def _on_iteration(self, job: str, iteration: int, t_s: float) -> None:
+        packets = self._note_marks(job, iteration)
+        progress_s = round(t_s - self.epoch_s, 3)
+        self.status.say(progress=progress_s, trial=self.trial, job=job, iteration=iteration, packets=packets)
+
+    def _note_marks(self, job: str, iteration: int) -> int:
+        """Write what every shared link has marked so far, at a job's iteration boundary; return their packets so far."""
+        assert self._marks is not None
+        packets = 0
+        for link in self.plan["shared"]:
+            interface = self.net.interfaces[link]
+            queue = self.net.place(interface.node).qdiscs.read(interface.ifindex, "3:")
+            self._marks.row(self.trial, job, iteration, self.now_s, link, queue.marked)
+            packets += queue.packets
+        return packets
+
+    def _count(self, label: str, controller: Client, counters: Writer) -> None:
+        """Write what all sources say of every directed link, once their counters have settled."""
+        time.sleep(SETTLE_S)
+        links = controller.snapshot()["links"]
+        queues = self._queues()
+        received = {host: netstat.read(self.net.pid(host)).ce for host in self.topology.hosts}
+        for a, b in self.topology.directed():
+            link = f"{a}->{b}"
+            seen, (marked, dropped) = links.get(link, {}), queues[link]
+            ce_out = received[b] if b in received else seen.get("ce_out_packets")
+            counters.row(
+                self.trial, label, link, seen.get("tx_packets"), seen.get("tx_bytes"), seen.get("ce_in_packets"),
+                marked, dropped, ce_out,
+            )  # fmt: skip
+
+    def _queues(self) -> dict[str, tuple[int, int]]:
+        """Return (marked, dropped) packets of every directed link's egress."""
+        totals = {}
+        for link, interface in self.net.interfaces.items():
+            place = self.net.place(interface.node)
+            marked = place.qdiscs.read(interface.ifindex, "3:").marked
+            totals[link] = marked, place.qdiscs.read(interface.ifindex, "2:").drops
+        return totals
+
+    @contextmanager
+    def _controller(self) -> Iterator[Client]:
+        config = Config(
+            self.topology, {job.name: job.dscp for job in self.jobs}, self.out, SCRATCH / "sdn.sock",
+            interval_s=self.plan["controller_interval_s"], port=CONTROLLER_PORT,
+        )  # fmt: skip
+        config.write(SCRATCH / "sdn.json")
+        command = ["-m", "controllers.sdn.launcher", "--config", str(SCRATCH / "sdn.json")]
+        with _program("the controller", command), Client(config.control) as client:
+            client.ready()
+            yield client
+
+    @contextmanager
+    def _sampler(self) -> Iterator[None]:
+        if not self.plan["shared"]:
+            yield
+            return
+        ports = [f"--port={link}={self.net.interfaces[link].name}" for link in self.plan["shared"]]
+        command = ["-m", "testbed.telemetry.sampler", f"--interval={self.plan['queue_interval_s']}"]
+        command += [*ports, f"--epoch={self.epoch_s!r}", f"--out={self.out / 'queues.csv'}"]
+        with _program("the sampler", command):
+            yield
+
+    @contextmanager
+    def _captures(self) -> Iterator[None]:
+        wanted = self.plan["capture"]
+        settings = CaptureSettings(wanted["snap_bytes"], wanted["packets"])
+        with ExitStack() as stack:
+            for link in wanted["links"]:
+                interface = self.net.interfaces[link]
+                with self.net.inside(interface.node):
+                    capture = Capture(link, interface.name, self.out, SCRATCH, settings)
+                stack.callback(self._end_capture, link, capture)
+            yield
+
+    def _end_capture(self, link: str, capture: Capture) -> None:
+        self.lost_captures[link] = capture.stop().lost_packets
+
+    @contextmanager
+    def _agents(self) -> Iterator[Coordinator]:
+        terms = SocketTerms(ecn=self.transport.ecn)
+        with Coordinator((MANAGEMENT_IP, COORDINATOR_PORT), self.jobs, self._on_iteration, terms) as coordinator:
+            places = [(job.name, rank, self.net.pid(host)) for job in self.jobs for rank, host in enumerate(job.hosts)]
+            spawner = start_agents((MANAGEMENT_IP, COORDINATOR_PORT), places)
+            self.sockets = coordinator.gather()
+            yield coordinator
+        if spawner.wait(ENDS_WITHIN_S) != 0:
+            raise NotValid(f"an agent ended with exit code {spawner.returncode}")
+
+    def _write_manifest(self, readings: Iterable[dict[str, Any]]) -> None:
+        """What this arm really ran on, as read back: kernel, programs, links, sockets."""
+        manifest = {
+            "scenario": self.plan["scenario"],
+            "arm": self.plan["arm"],
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+            "open_vswitch": _first_line("ovs-vswitchd", "--version"),
+            "virtual_s": round(self.now_s, 6),
+            "jobs": [asdict(job) for job in self.jobs],
+            "sockets": [asdict(socket) for socket in self.sockets],
+            "captures_lost_packets": self.lost_captures,
+            "readings": list(readings),
+        }
+        (self.out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+@contextmanager
+def _program(name: str, arguments: list[str]) -> Iterator[None]:
+    """A Python program of ours beside the arm; at the end it must still run, and must end well when told to."""
+    process = subprocess.Popen([sys.executable, *arguments], stdin=subprocess.DEVNULL)
+    try:
+        yield
+        if process.poll() is not None:
+            raise NotValid(f"{name} ended before the arm did, with exit code {process.returncode}")
+        process.send_signal(signal.SIGTERM)
+        if process.wait(ENDS_WITHIN_S) != 0:
+            raise NotValid(f"{name} ended with exit code {process.returncode}")
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _first_line(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.partition("\n")[0]
+
+
+def main(arguments: list[str]) -> int:
+    """Run the arm of the folder named; the exit code says whether its files may be believed."""
+    (out,) = map(Path, arguments)
+    status = Status(os.environ.get("ORRERY_STATUS"))
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    try:
+        Arm(json.loads((out / "plan.json").read_text()), out, status).run()
+    except OrreryError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

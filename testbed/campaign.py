@@ -1,0 +1,216 @@
+"""A whole scenario: its arms in guests of their own, side by side where there are CPUs, then decision, verdict, report.
+
+The arm `alone` runs first or beside arms that need nothing of it; `cassini` waits for the profiles measured there. What
+a run leaves is described in docs/results.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbed import decide, results
+from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_job
+from testbed.engine.kernel import Kernel
+from testbed.engine.launch import Guest, Machine
+from testbed.errors import NotValid
+from testbed.experiment import Experiment
+from testbed.fidelity import Check, check_arm
+from testbed.report import draw, summary, validation
+from testbed.scenario import Arm
+
+STAGES = ("guest up", "network", "controller", "read back", "agents", "trials", "files")
+
+
+class Watcher(Protocol):
+    """What shows a run's progress."""
+
+    def arm(self, arm: str, iterations: int) -> None:
+        """Say that an arm with so many job iterations has begun."""
+
+    def message(self, arm: str, message: dict[str, Any]) -> None:
+        """Take what the arm's guest says: a stage it has reached, or an iteration done."""
+
+    def stage(self, text: str) -> None:
+        """Say what the launcher itself does now."""
+
+
+@dataclass
+class Outcome:
+    """What became of a run: its folder, the verdict's checks by arm, the wall time of each stage in seconds."""
+
+    folder: Path
+    summary: dict[str, Any]
+    validation: dict[str, Any]
+    checks: dict[str, list[Check]]
+    wall_s: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def valid(self) -> bool:
+        """Whether the results may be believed."""
+        return all(check.ok for checks in self.checks.values() for check in checks)
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """How a scenario is run: from which source text, on which kernel, with how much memory, into which folder."""
+
+    experiment: Experiment
+    source: str
+    kernel: Kernel
+    results: Path
+    watcher: Watcher
+    memory_bytes: int = 2 << 30
+
+    def run(self) -> Outcome:
+        """Run all arms and return what became of them.
+
+        A valid run is in `results/NAME`, one that is not in `results/NAME.invalid`. Raises NotValid (GuestDied among
+        them) when an arm did not come to its end; the earlier results are untouched then.
+        """
+        name = self.experiment.scenario.name
+        with results.in_progress(self.results, name) as folder:
+            started = time.monotonic()
+            (folder / "scenario.toml").write_text(self.source)
+            wall_s = self._run_arms(folder)
+            outcome = self._judge(folder, wall_s)
+            wall_s["whole"] = {"total": time.monotonic() - started}
+            (folder / "wall.json").write_text(_json(wall_s))
+            place = self.results / (name if outcome.valid else f"{name}.invalid")
+            outcome.folder = results.publish(folder, place)
+            return outcome
+
+    def _run_arms(self, folder: Path) -> dict[str, dict[str, float]]:
+        """Run every arm as soon as it can be, as many at once as there are CPUs; return their stages' wall times."""
+        waiting = list(self.experiment.scenario.measure.arms)
+        if "alone" in waiting:  # the only one that another arm waits for
+            waiting.remove("alone")
+            waiting.insert(0, "alone")
+        wall_s: dict[str, dict[str, float]] = {}
+        shifts_s: dict[str, float] | None = None
+        running: dict[Future[dict[str, float]], Arm] = {}
+        with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+            while waiting or running:
+                for arm in [arm for arm in waiting if arm != "cassini" or shifts_s is not None]:
+                    if len(running) < len(os.sched_getaffinity(0)):
+                        waiting.remove(arm)
+                        running[pool.submit(self._run_arm, folder / arm, arm, shifts_s or {})] = arm
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    arm = running.pop(future)
+                    wall_s[arm] = future.result()
+                    if arm == "alone":
+                        shifts_s = self._decide(folder)
+        return wall_s
+
+    def _run_arm(self, folder: Path, arm: Arm, shifts_s: dict[str, float]) -> dict[str, float]:
+        trials = self.experiment.trials(arm, shifts_s)
+        folder.mkdir()
+        (folder / "plan.json").write_text(_json(self.experiment.arm_plan(arm, trials)))
+        iterations = self.experiment.scenario.measure.iterations * sum(len(trial.starts_s) for trial in trials)
+        self.watcher.arm(arm, iterations)
+        started, wall_s = time.monotonic(), {}
+        said: list[bytes] = []
+
+        def hear(message: dict[str, Any]) -> None:
+            if "stage" in message:
+                wall_s[message["stage"]] = round(time.monotonic() - started, 3)
+            self.watcher.message(arm, message)
+
+        job = program_job(("-m", "testbed.arm", RESULTS_IN_GUEST), PROJECT_IN_GUEST, write=folder)
+        guest = Guest(job, Machine(self.memory_bytes, self.experiment.scenario.measure.seed), self.kernel)
+        if guest.run(said.append, said.append, hear) != 0:
+            raise NotValid(f"arm {arm}: {b''.join(said).decode(errors='replace').strip()[-3000:]}")
+        wall_s["guest gone"] = round(time.monotonic() - started, 3)
+        return wall_s
+
+    def _decide(self, folder: Path) -> dict[str, float] | None:
+        """Write profiles.json and decision.json from the arm alone; return the time-shifts."""
+        if "cassini" not in self.experiment.scenario.measure.arms:
+            return None
+        self.watcher.stage("deciding time-shifts")
+        profiles = decide.measured_profiles(self.experiment, folder / "alone")
+        (folder / "profiles.json").write_text(
+            _json({link: [profile.to_dict() for profile in own] for link, own in profiles.items()})
+        )
+        decisions = decide.link_decisions(self.experiment, profiles)
+        (folder / "decision.json").write_text(_json([decision.to_dict() for decision in decisions]))
+        return decide.shifts_s(self.experiment, decisions)
+
+    def _judge(self, folder: Path, wall_s: dict[str, dict[str, float]]) -> Outcome:
+        """Write verdict, summary, validation, manifest and plots."""
+        self.watcher.stage("verdict and report")
+        scenario = self.experiment.scenario
+        interval_s, drops = scenario.telemetry.queue_interval, scenario.require.drops
+        checks = {
+            arm: check_arm(folder / arm, self.experiment.topology, interval_s, drops) for arm in scenario.measure.arms
+        }
+        setting = report_setting(self.experiment)
+        outcome = Outcome(
+            folder,
+            summary.summarise(folder, setting),
+            validation.validate(folder, setting, draw.decisions_of(folder)),
+            checks,
+            wall_s,
+        )
+        for file, content in (
+            ("manifest.json", self._manifest(outcome)),
+            ("summary.json", outcome.summary),
+            ("validation.json", outcome.validation),
+        ):
+            (folder / file).write_text(_json(content))
+        draw.draw_all(folder, setting)
+        return outcome
+
+    def _manifest(self, outcome: Outcome) -> dict[str, Any]:
+        scenario = self.experiment.scenario
+        return {
+            "valid": outcome.valid,
+            "verdict": {arm: [asdict(check) for check in checks] for arm, checks in outcome.checks.items()},
+            "scenario": scenario.model_dump(mode="json"),
+            "scenario_sha256": sha256(self.source.encode()).hexdigest(),
+            "report_setting": report_setting(self.experiment),
+            "seed": scenario.measure.seed,
+            "scaling": [asdict(row) for row in self.experiment.scaling.rows()],
+            "jobs": {job.name: job.note for job in self.experiment.jobs},
+            "kernel": {"version": self.kernel.version, "key": self.kernel.key, "seccomp": self.kernel.seccomp},
+            "code": code_version(),
+            "python": platform.python_version(),
+            "packages": {name: version(name) for name in ("ryu", "eventlet", "numpy", "networkx")},
+        }
+
+
+def report_setting(experiment: Experiment) -> dict[str, Any]:
+    """Return what the report must know of a scenario (testbed.report.load.Setting)."""
+    settings = experiment.scaling.settings
+    red = settings.red
+    return {
+        "name": experiment.scenario.name,
+        "rate_bps": settings.rate_bps,
+        "red": {"min_bytes": red.min_bytes, "max_bytes": red.max_bytes} if red else None,
+        "shared_links": list(experiment.shared),
+        "jobs": {job.name: list(job.hosts) for job in experiment.jobs},
+    }
+
+
+def code_version() -> str:
+    """Return one hash over every source file of ours, so that a result can be told from one of changed code."""
+    root, state = Path(__file__).resolve().parents[1], sha256()
+    for package in ("controllers", "testbed", "workloads"):
+        for path in sorted((root / package).rglob("*.py")):
+            state.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return state.hexdigest()[:16]
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,70 @@
+"""From the arm `alone` to the time-shifts of the arm `cassini`: profiles from counters, decisions from profiles."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from controllers.cassini.decision import Decision, decide
+from controllers.cassini.profile import Profile, angles_of, fold
+from testbed.errors import InputError, NotValid
+from testbed.experiment import Experiment
+from testbed.telemetry.tables import ITERATIONS, QUEUES
+
+
+def measured_profiles(experiment: Experiment, alone: Path) -> dict[str, list[Profile]]:
+    """Return each shared link's profiles: what every job sent over it while it had the network to itself.
+
+    The bytes are those of the link's own counter. Raises NotValid when a job left no whole iteration to measure.
+    """
+    queues, rows = QUEUES.read(alone / QUEUES.file), ITERATIONS.read(alone / ITERATIONS.file).where(rank=0)
+    trial_of = {next(iter(starts.starts_s)): str(n) for n, starts in enumerate(experiment.trials("alone", {}))}
+    profiles: dict[str, list[Profile]] = defaultdict(list)
+    for link, jobs in experiment.shared.items():
+        counter = queues.where(link=link)
+        for job in jobs:
+            own = rows.where(job=job, trial=trial_of[job])
+            iterations = list(zip(own.numbers("begin_s"), own.numbers("end_s"), strict=True))
+            try:
+                profile = fold(
+                    job, counter.numbers("t_s"), counter.numbers("tx_bytes"), iterations,
+                    angles=angles_of(experiment.scenario.measure.precision_deg),
+                    interval_s=experiment.scenario.telemetry.queue_interval,
+                )  # fmt: skip
+            except ValueError as error:
+                raise NotValid(f"the arm alone gives no profile of {job} on {link}: {error}") from error
+            profiles[link].append(profile)
+    return profiles
+
+
+def link_decisions(experiment: Experiment, profiles: dict[str, list[Profile]]) -> list[Decision]:
+    """Return one decision for every set of jobs that share links: that of its tightest link.
+
+    Links with the same jobs are one constraint. Raises InputError when the sets overlap: shifts along a graph of
+    links (the paper's affinity graph) are not decided here.
+    """
+    tightest: dict[tuple[str, ...], Decision] = {}
+    for link, jobs in experiment.shared.items():
+        capacity_bps = experiment.topology.direction(*link.split("->")).rate_bps
+        angles = angles_of(experiment.scenario.measure.precision_deg)
+        decision = decide(link, profiles[link], capacity_bps, angles=angles)
+        before = tightest.get(tuple(jobs))
+        if before is None or decision.score < before.score:
+            tightest[tuple(jobs)] = decision
+    placed = [job for jobs in tightest for job in jobs]
+    twice = sorted({job for job in placed if placed.count(job) > 1})
+    if twice:
+        raise InputError(
+            experiment.scenario.name,
+            f"{twice[0]} shares links with different sets of jobs",
+            "place the jobs so that each set shares links among itself only",
+        )
+    return list(tightest.values())
+
+
+def shifts_s(experiment: Experiment, decisions: list[Decision]) -> dict[str, float]:
+    """Return every job's time-shift in seconds; jobs that share no link start at once."""
+    shifts = {job.name: 0.0 for job in experiment.jobs}
+    for decision in decisions:
+        shifts |= decision.shifts_s
+    return shifts

@@ -1,0 +1,189 @@
+"""From a scenario to what its arms do: the fabric, the jobs, the links they share, and every trial's start times.
+
+Nothing runs here: `--dry-run` shows all of it, and a scenario that makes no sense is refused here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controllers.sdn.paths import Routes
+from testbed.errors import InputError
+from testbed.net import fabrics
+from testbed.net.scale import Original, Scaling
+from testbed.net.topology import Red, Topology
+from testbed.net.transport import Transport
+from testbed.scenario import Arm, JobKeys, Scenario
+from workloads import models
+from workloads.traces import replay
+from workloads.training.plan import JobPlan
+
+FIRST_DSCP = 1
+LEAD_S = 0.5
+"""Virtual time between the order to start and the first job's start, so that every agent has heard it."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One start of jobs: `starts_s` is when each begins, in seconds after the trial's zero (jobs not named rest)."""
+
+    starts_s: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A validated scenario made concrete. `shared` maps every directed link that several jobs load to their names."""
+
+    scenario: Scenario
+    scaling: Scaling
+    topology: Topology
+    transport: Transport
+    jobs: tuple[JobPlan, ...]
+    shared: dict[str, list[str]]
+    used: tuple[str, ...]
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """The directed links whose packets are kept."""
+        links = self.scenario.telemetry.capture.links
+        return tuple(self.shared) if links == "shared" else links
+
+    def trials(self, arm: Arm, shifts_s: Mapping[str, float]) -> list[Trial]:
+        """Return the trials of an arm; `shifts_s` are the time-shifts that `cassini` starts its jobs with."""
+        count = getattr(self.scenario.measure.trials, arm)
+        names = [job.name for job in self.jobs]
+        if arm == "alone":
+            return [Trial({name: 0.0}) for _ in range(count) for name in names]
+        if arm == "together":
+            return [Trial(dict.fromkeys(names, 0.0)) for _ in range(count)]
+        if arm == "cassini":
+            return [Trial({name: shifts_s[name] for name in names}) for _ in range(count)]
+        return [self._offsets(trial) for trial in range(count)]
+
+    def _offsets(self, trial: int) -> Trial:
+        """Draw each job's start within one iteration of its own: what a cluster without a scheduler really gets."""
+        draw = random.Random(f"{self.scenario.measure.seed}/{self.scenario.name}/{trial}")
+        return Trial({job.name: round(draw.random() * (job.forward_s + job.backward_s), 6) for job in self.jobs})
+
+    def arm_plan(self, arm: Arm, trials: list[Trial]) -> dict[str, Any]:
+        """Return everything the guest of an arm needs, as JSON types."""
+        telemetry = self.scenario.telemetry
+        return {
+            "scenario": self.scenario.name,
+            "arm": arm,
+            "topology": self.topology.to_dict(),
+            "transport": {
+                "congestion_control": self.transport.congestion_control,
+                "ecn": self.transport.ecn,
+                "rto_min_s": self.transport.rto_min_s,
+                "socket_buffer_bytes": self.transport.socket_buffer_bytes,
+            },
+            "jobs": [job.to_dict() for job in self.jobs],
+            "trials": [trial.starts_s for trial in trials],
+            "lead_s": LEAD_S,
+            "shared": list(self.shared),
+            "used": list(self.used),
+            "controller_interval_s": telemetry.controller_interval,
+            "queue_interval_s": telemetry.queue_interval,
+            "capture": {
+                "links": list(self.captured),
+                "packets": telemetry.capture.packets,
+                "snap_bytes": telemetry.capture.snap_bytes,
+            },
+        }
+
+
+def build(scenario: Scenario, where: str, base: Path = Path()) -> Experiment:
+    """Make a scenario concrete; traces are looked for from `base` on. Raises InputError naming `where` and the key."""
+    fabric, transport = scenario.fabric, scenario.transport
+    red = Red(fabric.red.min, fabric.red.max, fabric.red.probability)
+    original = Original(
+        fabric.rate, fabric.host_rate, fabric.host_delay, fabric.fabric_delay, fabric.loss, fabric.queue, red,
+        fabric.mtu_bytes, transport.rto_min,
+    )  # fmt: skip
+    scaling = Scaling(original, fabric.scale)
+    try:
+        topology = fabrics.build(fabric.topology, scaling.settings)
+        tcp = Transport(transport.congestion_control, transport.ecn, scaling.rto_min_s, transport.socket_buffer)
+    except InputError as error:
+        raise InputError(where, f"fabric: {error.what}", error.mend) from error
+    places = _place(scenario, topology, where)
+    jobs = tuple(
+        _job(keys, places[keys.name], FIRST_DSCP + index, scenario, topology, base, where)
+        for index, keys in enumerate(scenario.job)
+    )
+    routes = Routes(topology)
+    pairs = {job.name: ring_pairs(job) for job in jobs}
+    shared = routes.shared_links(pairs)
+    if scenario.require.shared_links and not shared:
+        raise InputError(where, "the jobs share no directed link", "move workers, or set require.shared_links = false")
+    used = sorted({link for job in pairs.values() for src, dst in job for link in routes.route(src, dst)})
+    experiment = Experiment(scenario, scaling, topology, tcp, jobs, shared, tuple(used))
+    known = {f"{a}->{b}" for a, b in topology.directed()}
+    for link in experiment.captured:
+        if link not in known:
+            raise InputError(where, f"telemetry.capture.links: there is no link {link!r}", "as in tor1->agg1")
+    return experiment
+
+
+def ring_pairs(job: JobPlan) -> list[tuple[str, str]]:
+    """Return (source, destination) of every connection of a job's ring."""
+    return [(host, job.hosts[(rank + 1) % job.workers]) for rank, host in enumerate(job.hosts)]
+
+
+def _place(scenario: Scenario, topology: Topology, where: str) -> dict[str, tuple[str, ...]]:
+    """Return every job's hosts in rank order: those it names, else the next free ones, rack after rack."""
+    named = {host for job in scenario.job for host in job.named_hosts}
+    for job in scenario.job:
+        missing = [host for host in job.named_hosts if host not in topology.hosts]
+        if missing:
+            raise InputError(
+                where, f"job.{job.name}.workers: {topology.name} has no host {missing[0]!r}",
+                f"hosts are {topology.hosts[0]} to {topology.hosts[-1]}",
+            )  # fmt: skip
+    free = _rack_by_rack(topology, named)
+    places = {}
+    for job in scenario.job:
+        if not isinstance(job.workers, int):
+            places[job.name] = job.workers
+            continue
+        if job.workers > len(free):
+            raise InputError(
+                where, f"job.{job.name}.workers: {job.workers} workers, but only {len(free)} of {len(topology.hosts)} "
+                "hosts are free", "use fewer workers or a larger topology",
+            )  # fmt: skip
+        places[job.name], free = tuple(free[: job.workers]), free[job.workers :]
+    return places
+
+
+def _rack_by_rack(topology: Topology, taken: set[str]) -> list[str]:
+    """Return the free hosts so that neighbours in the list stand in different racks."""
+    racks: dict[str, list[str]] = {}
+    graph = topology.graph()
+    for host in topology.hosts:
+        if host not in taken:
+            racks.setdefault(next(iter(graph[host])), []).append(host)
+    deepest = max((len(rack) for rack in racks.values()), default=0)
+    return [rack[i] for i in range(deepest) for rack in racks.values() if i < len(rack)]
+
+
+def _job(
+    keys: JobKeys, hosts: tuple[str, ...], dscp: int, scenario: Scenario, topology: Topology, base: Path, where: str
+) -> JobPlan:
+    common: dict[str, Any] = {
+        "name": keys.name, "hosts": hosts, "fabric_ips": tuple(topology.ip(host) for host in hosts), "dscp": dscp,
+        "iterations": scenario.measure.iterations, "congestion_control": scenario.transport.congestion_control,
+        "scale": scenario.fabric.scale,
+    }  # fmt: skip
+    try:
+        if keys.model is not None:
+            return models.job_plan(keys.model, mtu_bytes=scenario.fabric.mtu_bytes, **common)
+        assert keys.trace is not None
+        path = Path(keys.trace)
+        return replay.job_plan(path if path.is_absolute() else base / path, **common)
+    except InputError as error:
+        raise InputError(where, f"{error.where}: {error.what}", error.mend) from error

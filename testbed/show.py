@@ -1,0 +1,128 @@
+"""What the command line shows of scenarios, runs and the machine, as rich tables and plain lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from testbed.campaign import Outcome
+from testbed.engine.doctor import Check as MachineCheck
+from testbed.experiment import LEAD_S, Experiment
+from testbed.fidelity import Check
+from testbed.report.table import arms_table, ratios_table, validation_table
+from testbed.units import show_delay, show_rate, show_size
+
+
+def experiment(console: Console, made: Experiment) -> None:
+    """Show what a run would do: scaling, jobs, shared links, arms."""
+    scenario = made.scenario
+    console.print(f"[bold]{scenario.name}[/bold]: {scenario.title}")
+    scaling = Table(title=f"{made.topology.name} at scale {made.scaling.scale:g}", title_justify="left")
+    for column in ("", "original", "emulated", "rule"):
+        scaling.add_column(column)
+    for row in made.scaling.rows():
+        scaling.add_row(row.key, _value(row.unit, row.original), _value(row.unit, row.scaled), row.rule)
+    console.print(scaling)
+    jobs = Table(title="Jobs", title_justify="left")
+    for column in ("job", "workers", "Down", "backward", "buckets", "sends per iteration"):
+        jobs.add_column(column)
+    for job in made.jobs:
+        sent = show_size(job.sent_bytes(0))
+        down, backward = show_delay(round(job.forward_s, 6)), show_delay(round(job.backward_s, 6))
+        jobs.add_row(job.name, " ".join(job.hosts), down, backward, str(len(job.buckets)), sent)
+    console.print(jobs)
+    for job in made.jobs:
+        console.print(f"[dim]{job.name}: {job.note}[/dim]", highlight=False)
+    console.print("[bold]Directed links that jobs share[/bold]" + ("" if made.shared else ": none"))
+    for link, names in made.shared.items():
+        console.print(f"  {link:<16} {', '.join(names)}", highlight=False)
+    console.print("[bold]Arms[/bold]")
+    for arm in scenario.measure.arms:
+        trials = made.trials(arm, {job.name: 0.0 for job in made.jobs})
+        offsets = " | ".join(", ".join(f"{s:.3f}" for s in trial.starts_s.values()) for trial in trials[:5])
+        starts = "starts by the time-shifts decided from alone" if arm == "cassini" else f"starts (s): {offsets}"
+        console.print(f"  {arm:<10} {len(trials)} trials of {scenario.measure.iterations} iterations; {starts}")
+    console.print(
+        f"[dim]Each trial begins {LEAD_S} s of virtual time after it was announced; nothing was started.[/dim]"
+    )
+
+
+def _value(unit: str, value: float) -> str:
+    if unit == "bit/s":
+        return show_rate(value)
+    if unit == "s":
+        return show_delay(value) if value else "0"
+    if unit == "B":
+        return show_size(value)
+    return f"{value:g} {unit}"
+
+
+def outcome(console: Console, made: Outcome) -> None:
+    """Show what became of a run: tables, verdict, wall time, where the files are."""
+    console.print(arms_table(made.summary))
+    if made.summary["ratios"]:
+        console.print(ratios_table(made.summary))
+    if made.validation["predictions"]:
+        console.print(validation_table(made.validation))
+    verdict(console, made.checks)
+    for arm, stages in made.wall_s.items():
+        if arm != "whole":
+            console.print(f"[dim]{arm:<9} wall s: {_stages(stages)}[/dim]", highlight=False)
+    console.print(f"[dim]whole run: {made.wall_s['whole']['total']:.1f} s of wall time[/dim]", highlight=False)
+    console.print(f"results: {_short(made.folder)}", highlight=False)
+    if plots := sorted((made.folder / "plots").glob("*.png")):
+        console.print(f"plots:   {_short(plots[0].parent)}: {', '.join(path.stem for path in plots)}", highlight=False)
+
+
+def verdict(console: Console, checks: dict[str, list[Check]]) -> None:
+    """Show the fidelity verdict: one line when all is well, every fault when not."""
+    faults = [(arm, check) for arm, made in checks.items() for check in made if not check.ok]
+    total = sum(len(made) for made in checks.values())
+    if not faults:
+        console.print(f"[bold green]VALID[/bold green]: {total} of {total} fidelity checks hold")
+        return
+    console.print(f"[bold red]NOT VALID[/bold red]: {len(faults)} of {total} fidelity checks fail")
+    for arm, check in faults:
+        console.print(f"  {arm}: {check.what}: {check.found}", highlight=False)
+
+
+def saved_run(console: Console, folder: Path) -> None:
+    """Show the tables of a run folder again, from its files."""
+    files: dict[str, Any] = {
+        name: json.loads((folder / f"{name}.json").read_text()) for name in ("summary", "validation")
+    }
+    console.print(arms_table(files["summary"]))
+    if files["summary"]["ratios"]:
+        console.print(ratios_table(files["summary"]))
+    if files["validation"]["predictions"]:
+        console.print(validation_table(files["validation"]))
+
+
+def machine(console: Console, checks: list[MachineCheck]) -> None:
+    """Show what this machine has and lacks, each lack with the command that mends it."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "engine", "what", "found", "mend"):
+        table.add_column(column, overflow="fold")
+    for check in checks:
+        mark = "[green]ok[/green]" if check.ok else "[red]lacks[/red]"
+        table.add_row(mark, check.engine, check.name, check.detail, "" if check.ok else check.mend)
+    console.print(table)
+
+
+def _stages(stages: dict[str, float]) -> str:
+    shown, before = [], 0.0
+    for stage, at in stages.items():
+        shown.append(f"{stage} {at - before:.1f}")
+        before = at
+    return ", ".join(shown)
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
