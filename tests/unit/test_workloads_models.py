@@ -1,0 +1,141 @@
+"""Models: real layer lists, PyTorch's buckets, and sizes that fill the wished-for time."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.errors import InputError
+from workloads.models import (
+    STEP_LATENCY_S,
+    VGG16,
+    Layer,
+    Model,
+    ddp_buckets,
+    goodput_bps,
+    job_plan,
+    sized_for,
+    up_alone_s,
+)
+from workloads.training.plan import JobPlan
+
+TRUE = ddp_buckets(VGG16, VGG16.backward_s)
+
+
+def resnet50() -> Model:
+    """The parameters of torchvision's resnet50 in order of registration (arithmetic does not matter here)."""
+    tensors: list[tuple[int, ...]] = [(64 * 3 * 49,), (64, 64)]
+    inputs = 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            tensors += [(inputs * width,), (width, width), (width * width * 9,), (width, width)]
+            tensors += [(width * width * 4,), (width * 4, width * 4)]
+            if block == 0:
+                tensors += [(inputs * width * 4,), (width * 4, width * 4)]
+            inputs = width * 4
+    tensors.append((2048 * 1000, 1000))
+    return Model("resnet50", tuple(Layer("", each, 1) for each in tensors), 0.1, 0.2, 0.3)
+
+
+def vgg16(workers: int, scale: float = 1.0) -> JobPlan:
+    hosts = [f"h{i + 1}" for i in range(workers)]
+    ips = [f"10.0.0.{i + 1}" for i in range(workers)]
+    return job_plan("vgg16", name="a", hosts=hosts, fabric_ips=ips, dscp=10, iterations=3, scale=scale)
+
+
+def test_vgg16_has_its_published_parameters_and_arithmetic() -> None:
+    assert VGG16.gradient_bytes == 4 * 138_357_544  # torchvision's vgg16; 528 MiB in CASSINI's table
+    assert round(VGG16.gradient_bytes / 2**20) == 528
+    assert sum(layer.macs for layer in VGG16.layers) == 15_470_264_320
+
+
+def test_the_rule_gives_the_buckets_of_a_recorded_resnet50_run() -> None:
+    # The same five numbers stand in MLCommons Chakra's sample trace of ResNet-50 under DDP.
+    sizes = [bucket.size_bytes for bucket in ddp_buckets(resnet50(), 0.2)]
+    assert sizes == [8196000, 31502336, 26255360, 26550272, 9724160]
+
+
+def test_vgg16_in_buckets() -> None:
+    sizes = [bucket.size_bytes for bucket in TRUE]
+    assert sizes == [16388000, 67125248, 411058176, 28317696, 28319744, 2221312]
+    assert sum(sizes) == VGG16.gradient_bytes
+    assert [bucket.after for bucket in TRUE] == [(), (0,), (1,), (2,), (3,), (4,)]
+
+
+def test_buckets_are_ready_in_order_and_the_last_with_the_backward_pass() -> None:
+    ready = [bucket.ready_s for bucket in TRUE]
+    assert all(earlier < later for earlier, later in pairwise(ready))
+    assert ready[-1] == VGG16.backward_s
+    # Fully connected layers: 89 % of the gradients, 0.8 % of the arithmetic.
+    fully_connected = sum(layer.macs for layer in VGG16.layers[-3:]) * 2
+    total = 2 * sum(layer.macs for layer in VGG16.layers) - VGG16.layers[0].macs
+    assert ready[2] == pytest.approx(VGG16.backward_s * fully_connected / total)
+
+
+@given(st.integers(2, 24), st.sampled_from([1.0, 10.0, 50.0]), st.floats(0.11, 1.0))
+def test_sized_buckets_last_as_long_as_wished_and_keep_their_shares(workers: int, scale: float, up_s: float) -> None:
+    rate_bps, latency_s = 50e9 / scale, STEP_LATENCY_S * scale
+    sized = sized_for(TRUE, 0.1, up_s, rate_bps, workers, step_latency_s=latency_s)
+    lasts_s = up_alone_s(sized, 0.1, workers, goodput_bps(rate_bps, 9000), latency_s)
+    rounding_s = len(TRUE) * 2 * 8 / rate_bps
+    assert lasts_s == pytest.approx(up_s, abs=rounding_s + 1e-9)
+    factor = sized[2].size_bytes / TRUE[2].size_bytes
+    for made, true in zip(sized, TRUE, strict=True):
+        assert abs(made.size_bytes - true.size_bytes * factor) <= 1 + true.size_bytes / TRUE[2].size_bytes
+        assert replace(made, size_bytes=true.size_bytes) == true
+
+
+@pytest.mark.parametrize("up_s", [0.0, 0.05, 0.1])
+def test_up_cannot_be_shorter_than_the_backward_pass(up_s: float) -> None:
+    with pytest.raises(InputError, match="cannot be reached"):
+        sized_for(TRUE, 0.1, up_s, 50e9, 2)
+
+
+def test_an_up_phase_by_hand() -> None:
+    # At 8 bit/s a byte lasts 1 s: two workers take two steps of half of it, and wait 0.25 s in each.
+    buckets = (replace(TRUE[0], size_bytes=1, ready_s=1.0), replace(TRUE[1], size_bytes=2, ready_s=2.0))
+    assert up_alone_s(buckets, 3.0, 2, 8.0, 0.25) == 1.0 + (1 + 0.5) + (2 + 0.5)
+    assert up_alone_s(buckets, 30.0, 2, 8.0, 0.25) == 30.0
+
+
+def test_goodput_leaves_headers_and_acknowledgements_out() -> None:
+    assert goodput_bps(9047.0, 9000) == 8948.0
+
+
+@pytest.mark.parametrize(("workers", "ratio"), [(2, "1.273"), (3, "0.955"), (8, "0.727")])
+def test_the_note_tells_both_volumes_truly(workers: int, ratio: str) -> None:
+    plan = vgg16(workers)
+    own = 2 * (workers - 1) / workers * VGG16.gradient_bytes
+    assert f"each sends {plan.sent_bytes(0)} B" in plan.note
+    assert f"{own:.0f} B: this is {ratio} times" in plan.note
+    assert f"{plan.sent_bytes(0) / own:.3f}" == ratio
+
+
+def test_scaling_divides_bytes_and_keeps_times() -> None:
+    full, scaled = vgg16(2), vgg16(2, scale=50.0)
+    assert (scaled.forward_s, scaled.backward_s) == (full.forward_s, full.backward_s) == (0.141, 0.1)
+    assert [bucket.ready_s for bucket in scaled.buckets] == [bucket.ready_s for bucket in full.buckets]
+    assert scaled.total_bytes * 50 == pytest.approx(full.total_bytes, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"model": "vgg61"}, "job a, model: 'vgg61' is not known .known are vgg16"),
+        ({"scale": 0.0}, "job a, scale: 0.0"),
+        ({"hosts": ["h1"]}, "job a, hosts: 1 workers"),
+    ],
+)
+def test_what_cannot_be_a_job_is_refused(change: dict[str, object], told: str) -> None:
+    given_: dict[str, object] = {
+        "model": "vgg16",
+        "name": "a",
+        "hosts": ["h1", "h2"],
+        "fabric_ips": ["10.0.0.1", "10.0.0.2"],
+        "dscp": 0,
+        "iterations": 1,
+    }
+    with pytest.raises(InputError, match=told):
+        job_plan(**(given_ | change))  # type: ignore[arg-type]
