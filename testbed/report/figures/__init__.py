@@ -1,0 +1,1 @@
+"""One module per plot. Each function takes what was loaded and returns a figure, drawn within `style.styled()`."""
