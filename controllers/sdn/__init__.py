@@ -9,9 +9,12 @@ came.
 
 - `paths`     which way packets go: a stated rule, pure
 - `flows`     from paths to rules, and from rules to the least change between two sets: pure
+- `openflow`  those rules, and the questions for counters, as bytes: pure
 - `counters`  from counters to rows of `links.csv`, `flows.csv`, `tables.csv` and to a snapshot: pure
+- `collect`   one reading of all switches and queues
 - `framework` the one module that imports Ryu, or os-ken in its place
 - `app`       the application: it connects the pure parts to the switches
 - `control`   how the rest of the testbed talks to the running controller
+- `config`    what the controller is told
 - `launcher`  the program: `python -m controllers.sdn.launcher --config FILE`
 """

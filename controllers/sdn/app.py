@@ -77,9 +77,7 @@ class Fabric(framework.Application):  # type: ignore[misc]  # its base is known 
         actions = {"ready?": self._wait_ready, "epoch": self._begin, "snapshot": self._snapshot}
         self._config.control.unlink(missing_ok=True)
         for forever in (
-            lambda: framework.serve_unix(
-                str(self._config.control), lambda link: control.converse(link, actions)
-            ),
+            lambda: framework.serve_unix(str(self._config.control), lambda link: control.converse(link, actions)),
             self._follow_ports,
             self._poll_on_schedule,
         ):
@@ -148,9 +146,7 @@ class Fabric(framework.Application):  # type: ignore[misc]  # its base is known 
     def switch_refused(self, event: Any) -> None:
         """A switch refuses a message: the fabric is not what it should be."""
         switch = self._switches.get(event.msg.datapath.id, "a switch")
-        self._break(
-            f"{switch} refused a message: OpenFlow error type {event.msg.type}, code {event.msg.code}"
-        )
+        self._break(f"{switch} refused a message: OpenFlow error type {event.msg.type}, code {event.msg.code}")
 
     @framework.handles("FlowRemoved", framework.CONNECTED)
     def rule_removed(self, event: Any) -> None:
@@ -194,11 +190,10 @@ class Fabric(framework.Application):  # type: ignore[misc]  # its base is known 
         for switch, change in changes.items():
             if switch in self._datapaths and change != ((), ()):
                 self._send(switch, b"", change)
-        counts = {
-            "removed": sum(len(c.remove) for c in changes.values()),
-            "added": sum(len(c.add) for c in changes.values()),
-        }
-        self._events.write(time.time() - self._epoch, "paths", down=sorted(self._down), **counts)
+        if self._begun.is_set():
+            removed, added = (sum(map(len, each)) for each in zip(*changes.values(), strict=True))
+            t_s = time.time() - self._epoch
+            self._events.write(t_s, "paths", down=sorted(self._down), removed=removed, added=added)
 
     # ---- statistics
 

@@ -70,14 +70,10 @@ class Queues:
         switches = set(topology.switches)
         try:
             self._links = {
-                if_nametoindex(topology.interface(a, b)): link_id(a, b)
-                for a, b in topology.directed()
-                if a in switches
+                if_nametoindex(topology.interface(a, b)): link_id(a, b) for a, b in topology.directed() if a in switches
             }
         except OSError as error:
-            raise NotValid(
-                f"a switch's port has no interface in the controller's namespace: {error}"
-            ) from error
+            raise NotValid(f"a switch's port has no interface in the controller's namespace: {error}") from error
         self._reader = QdiscReader()
 
     def read(self) -> dict[str, QueueCount]:

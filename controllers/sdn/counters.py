@@ -136,9 +136,7 @@ class Counters:
         self._tables: dict[str, list[TableCount]] = {switch: [] for switch in topology.switches}
         self._queues: dict[str, QueueCount] = {}
         self._moving = True
-        self._tallies = {
-            link.name: [_NOTHING] * len(self._jobs) for link in self._links if link.far_port is not None
-        }
+        self._tallies = {link.name: [_NOTHING] * len(self._jobs) for link in self._links if link.far_port is not None}
         self._taken: dict[tuple[str, str | int], Row] = {}
 
     def set_ports(self, switch: str, ports: Iterable[PortCount]) -> None:
@@ -155,9 +153,7 @@ class Counters:
         if table == COUNT_TABLE and rules.sums != before:
             for link in self._links:
                 if link.far == switch and link.far_port is not None:
-                    self._tallies[link.name] = [
-                        _tally(rules.sums, link.far_port, number) for number, _ in self._jobs
-                    ]
+                    self._tallies[link.name] = [_tally(rules.sums, link.far_port, number) for number, _ in self._jobs]
 
     def remove_rule(self, switch: str, table: int, last: FlowCount) -> None:
         """Take the last counters of a rule that is gone; they show once the table has been read again."""

@@ -99,9 +99,7 @@ def check_jobs(jobs: Mapping[str, int]) -> None:
     owners = {dscp: job for job, dscp in jobs.items()}
     if len(owners) < len(jobs):
         doubled = next(job for job, dscp in jobs.items() if owners[dscp] != job)
-        raise InputError(
-            f"jobs.{doubled}", f"DSCP {jobs[doubled]} belongs to another job", "one DSCP per job"
-        )
+        raise InputError(f"jobs.{doubled}", f"DSCP {jobs[doubled]} belongs to another job", "one DSCP per job")
 
 
 def counting_rules(ports: Iterable[int], jobs: Mapping[str, int]) -> list[Rule]:
@@ -153,6 +151,4 @@ def difference(old: Sequence[Rule], new: Sequence[Rule]) -> Difference:
     pass from one egress to another.
     """
     kept = set(old) & set(new)
-    return Difference(
-        tuple(rule for rule in old if rule not in kept), tuple(rule for rule in new if rule not in kept)
-    )
+    return Difference(tuple(rule for rule in old if rule not in kept), tuple(rule for rule in new if rule not in kept))

@@ -19,6 +19,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 from controllers.sdn.openflow import VERSION
@@ -30,15 +31,28 @@ NAME = os.environ.get("ORRERY_SDN", "ryu")
 Handler = Callable[[Any, Any], None]
 
 
+def _stand_in(name: str, **content: object) -> None:
+    """Let imports of module `name` find an almost empty one."""
+    module = types.ModuleType(name)
+    module.__dict__.update(content)
+    sys.modules.setdefault(name, module)
+
+
 def _leave_out(package: str) -> None:
     """Keep modules out that the framework imports and this application does not use."""
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")
     os.environ.setdefault("OSKEN_HUB_TYPE", "eventlet")
-    # None in sys.modules makes an import fail: eventlet then goes on without encryption.
+    _stand_in(f"{package}.app.wsgi", start_service=lambda _manager: None)
+    _stand_in("eventlet.wsgi")
+    _stand_in("eventlet.websocket", WebSocketWSGI=None)
+    # Decoders of packets that a switch sends up to its controller: none are, here.
+    packets = Path(importlib.import_module(f"{package}.lib").__path__[0]) / "packet"
+    _stand_in(f"{package}.lib.packet", __path__=[str(packets)], packet=None)
+    for version in ("1_0", "1_2", "1_4", "1_5"):
+        _stand_in(f"{package}.ofproto.ofproto_v{version}_parser")
+    _stand_in("rfc3986")  # for options that are URIs
+    # None makes an import fail: eventlet then goes on without encryption.
     sys.modules.setdefault("OpenSSL", cast(types.ModuleType, None))
-    web = types.ModuleType(f"{package}.app.wsgi")
-    web.__dict__["start_service"] = lambda _manager: None
-    sys.modules.setdefault(web.__name__, web)
     if sys.version_info < (3, 12) and (shim := sys.modules.get("_distutils_hack")):
         shim.__dict__["remove_shim"]()  # distutils from the library, not all of setuptools
 
@@ -130,9 +144,7 @@ def run(application: type, settings: object, listen: str, port: int) -> None:
     try:
         _hubs.trampoline(reader, read=True)
         if any(service.dead for service in services):
-            raise EnvironmentLacks(
-                f"{NAME} could not serve {listen}:{port}", "free the port, or set another one"
-            )
+            raise EnvironmentLacks(f"{NAME} could not serve {listen}:{port}", "free the port, or set another one")
     finally:
         running.finish()
 

@@ -13,9 +13,7 @@ from testbed.errors import InputError, OrreryError
 def run(argv: Sequence[str]) -> None:
     """Serve until SIGTERM. Raises InputError or EnvironmentLacks when it cannot begin."""
     if len(argv) != 2 or argv[0] != "--config":
-        raise InputError(
-            "arguments", " ".join(argv) or "(none)", "python -m controllers.sdn.launcher --config FILE"
-        )
+        raise InputError("arguments", " ".join(argv) or "(none)", "python -m controllers.sdn.launcher --config FILE")
     from controllers.sdn.config import Config
 
     config = Config.read(Path(argv[1]))  # before the framework, whose import takes most of a start

@@ -43,9 +43,7 @@ class Routes:
         self._neighbours = {name: [peer for _, peer in sorted(ports)] for name, ports in neighbours.items()}
         hosts = set(topology.hosts)
         self._candidates = {
-            (switch, dst): nearer
-            for dst in topology.hosts
-            for switch, nearer in self._nearer(dst, hosts).items()
+            (switch, dst): nearer for dst in topology.hosts for switch, nearer in self._nearer(dst, hosts).items()
         }
 
     def _nearer(self, dst: str, hosts: set[str]) -> dict[str, list[str]]:
@@ -60,9 +58,7 @@ class Routes:
                         queue.append(peer)
         return {
             node: [
-                peer
-                for peer in self._neighbours[node]
-                if distance.get(peer) == hops - 1 and peer not in hosts - {dst}
+                peer for peer in self._neighbours[node] if distance.get(peer) == hops - 1 and peer not in hosts - {dst}
             ]
             for node, hops in distance.items()
             if node not in hosts

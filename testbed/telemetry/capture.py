@@ -42,9 +42,7 @@ class Captured:
 class Capture:
     """One running tcpdump: made when it listens, ended by `stop`."""
 
-    def __init__(
-        self, link: str, interface: str, folder: Path, scratch: Path, settings: CaptureSettings
-    ) -> None:
+    def __init__(self, link: str, interface: str, folder: Path, scratch: Path, settings: CaptureSettings) -> None:
         """Begin to capture `link` ("a->b") at `interface`; tcpdump's own file lies in `scratch` until `stop`.
 
         Raises EnvironmentLacks without tcpdump, InputError with tcpdump's words when it cannot capture there.
@@ -65,9 +63,7 @@ class Capture:
         ]
         try:
             # Unbuffered, so that what is read here does not take away what `stop` reads.
-            self._process = subprocess.Popen(
-                command, bufsize=0, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-            )
+            self._process = subprocess.Popen(command, bufsize=0, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         except FileNotFoundError as error:
             raise EnvironmentLacks("tcpdump is not installed", "apt-get install tcpdump") from error
         said = self._read_until(b"listening on")

@@ -91,11 +91,7 @@ def _section() -> bytes:
 
 def _interface(link_type: int, snaplen_bytes: int, name: str) -> bytes:
     nanoseconds = b"\x09"
-    options = (
-        _option(OPTION_NAME, name.encode())
-        + _option(OPTION_RESOLUTION, nanoseconds)
-        + _option(OPTION_END, b"")
-    )
+    options = _option(OPTION_NAME, name.encode()) + _option(OPTION_RESOLUTION, nanoseconds) + _option(OPTION_END, b"")
     return _block(INTERFACE, struct.pack("<HHI", link_type, 0, snaplen_bytes) + options)
 
 

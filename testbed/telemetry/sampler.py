@@ -122,15 +122,9 @@ def resolve(given: str) -> Port:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="testbed.telemetry.sampler", description="Watch queues, write queues.csv."
-    )
-    parser.add_argument(
-        "--interval", type=float, required=True, metavar="S", help="virtual seconds, at least 0.0001"
-    )
-    parser.add_argument(
-        "--port", action="append", required=True, metavar="LINK=IFNAME", help="may be repeated"
-    )
+    parser = argparse.ArgumentParser(prog="testbed.telemetry.sampler", description="Watch queues, write queues.csv.")
+    parser.add_argument("--interval", type=float, required=True, metavar="S", help="virtual seconds, at least 0.0001")
+    parser.add_argument("--port", action="append", required=True, metavar="LINK=IFNAME", help="may be repeated")
     parser.add_argument("--epoch", type=float, required=True, metavar="T", help="time.time() at t_s = 0")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
     return parser.parse_args(argv)
@@ -143,9 +137,7 @@ def _finest_timer() -> None:
     try:
         slack.write_text("1")
     except OSError as error:
-        raise EnvironmentLacks(
-            f"{slack} cannot be written: {error.strerror}", "mount -t proc proc /proc"
-        ) from error
+        raise EnvironmentLacks(f"{slack} cannot be written: {error.strerror}", "mount -t proc proc /proc") from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -71,9 +71,7 @@ class Writer:
         """Append one row: a value per column, None for "not measured". ValueError when the row does not
         fit."""
         if len(values) != len(self._table.columns):
-            raise ValueError(
-                f"{self._table.file}: {len(values)} values for {len(self._table.columns)} columns"
-            )
+            raise ValueError(f"{self._table.file}: {len(values)} values for {len(self._table.columns)} columns")
         self._file.write(",".join([_written(value) for value in values]) + "\n")
 
     def flush(self) -> None:
@@ -85,9 +83,7 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
 
@@ -110,19 +106,15 @@ class Table:
             raise InputError(str(path), f"cannot be read: {error.strerror}") from error
         header, *lines = text.split("\n")
         if header.split(",") != list(self.columns):
-            raise InputError(
-                f"{path}:1", f"is not {self.file}: {header!r}", f"columns are {','.join(self.columns)}"
-            )
-        if lines and not lines[-1]:
-            lines.pop()
+            raise InputError(f"{path}:1", f"is not {self.file}: {header!r}", f"columns are {','.join(self.columns)}")
+        if not lines or lines.pop():
+            raise InputError(f"{path}:{len(lines) + 2}", "ends inside a row", "the program that wrote it was killed")
         rows = [line.split(",") for line in lines]
         for number, row in enumerate(rows, start=2):
             if len(row) != len(self.columns):
                 raise InputError(f"{path}:{number}", f"has {len(row)} values for {len(self.columns)} columns")
         values = zip(*rows, strict=True) if rows else [()] * len(self.columns)
-        return Records(
-            self, {column: list(value) for column, value in zip(self.columns, values, strict=True)}
-        )
+        return Records(self, {column: list(value) for column, value in zip(self.columns, values, strict=True)})
 
 
 def _written(value: Value) -> str:
@@ -163,20 +155,12 @@ LINKS = Table(
         "tx_bytes": Column("B", "likewise, bytes"),
         "rx_packets": Column("packets", "received by b's port, its OpenFlow counter; empty if b is a host"),
         "rx_bytes": Column("B", "likewise, bytes"),
-        "ect_packets": Column(
-            "packets", "IP packets with ECN field 1 or 2 in b's table 0; empty if b is a host"
-        ),
+        "ect_packets": Column("packets", "IP packets with ECN field 1 or 2 in b's table 0; empty if b is a host"),
         "ect_bytes": Column("B", "likewise, bytes"),
-        "ce_packets": Column(
-            "packets", "IP packets with ECN field 3 (CE) in b's table 0; empty if b is a host"
-        ),
+        "ce_packets": Column("packets", "IP packets with ECN field 3 (CE) in b's table 0; empty if b is a host"),
         "ce_bytes": Column("B", "likewise, bytes"),
-        "backlog_bytes": Column(
-            "B", "in a's queue (qdisc 3:) at this moment, by netlink; empty if a is a host"
-        ),
-        "marked_packets": Column(
-            "packets", "marked CE by a's queue (RED 3:), by netlink; empty if a is a host"
-        ),
+        "backlog_bytes": Column("B", "in a's queue (qdisc 3:) at this moment, by netlink; empty if a is a host"),
+        "marked_packets": Column("packets", "marked CE by a's queue (RED 3:), by netlink; empty if a is a host"),
         "dropped_packets": Column("packets", "dropped by a's queue (TBF 2: and below), without random loss"),
     },
 )
@@ -235,14 +219,10 @@ COUNTERS = Table(
         "link": _LINK,
         "tx_packets": Column("packets", "sent by a's port, its OpenFlow counter; empty if a is a host"),
         "tx_bytes": Column("B", "likewise, bytes"),
-        "ce_in_packets": Column(
-            "packets", "CE already when they came to a, forwarded into this link (a's table 1)"
-        ),
+        "ce_in_packets": Column("packets", "CE already when they came to a, forwarded into this link (a's table 1)"),
         "marked_packets": Column("packets", "marked CE by a's queue (RED 3:), by netlink"),
         "dropped_packets": Column("packets", "dropped by a's queue (TBF 2: and below), by netlink"),
-        "ce_out_packets": Column(
-            "packets", "CE when they came to b: its table 0, or InCEPkts if b is a host"
-        ),
+        "ce_out_packets": Column("packets", "CE when they came to b: its table 0, or InCEPkts if b is a host"),
     },
 )
 ALL = (ITERATIONS, LINKS, FLOWS, TABLES, QUEUES, MARKS, COUNTERS)

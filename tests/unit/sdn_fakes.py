@@ -79,9 +79,7 @@ class FlowTable:
             if not fitting:
                 return None
             best = max(fitting, key=lambda entry: entry.rule.priority)
-            assert [e.rule.priority for e in fitting].count(best.rule.priority) == 1, (
-                "two rules of one priority fit"
-            )
+            assert [e.rule.priority for e in fitting].count(best.rule.priority) == 1, "two rules of one priority fit"
             best.packets += 1
             best.bytes += packet.size
             if isinstance(best.rule.action, Output):
@@ -139,9 +137,7 @@ class FakeSwitch(threading.Thread):
     def __init__(self, topology: Topology, name: str, port: int) -> None:
         super().__init__(daemon=True)
         self.topology, self.name_, self.table = topology, name, FlowTable()
-        self.ports = {
-            topology.port(a, b): topology.interface(a, b) for a, b in topology.directed() if a == name
-        }
+        self.ports = {topology.port(a, b): topology.interface(a, b) for a, b in topology.directed() if a == name}
         self.counts = {number: [0, 0, 0, 0] for number in self.ports}
         self.down: set[int] = set()
         self.requests: list[tuple[int, int]] = []
@@ -198,9 +194,7 @@ class FakeSwitch(threading.Thread):
                 self.say(MULTIPART_REPLY, xid, struct.pack("!HH4x", what, more) + part)
 
     def _modify(self, message: bytes) -> None:
-        parsed = self._parser.OFPFlowMod.parser(
-            _Datapath(self._parser), 4, FLOW_MOD, len(message), 0, message
-        )
+        parsed = self._parser.OFPFlowMod.parser(_Datapath(self._parser), 4, FLOW_MOD, len(message), 0, message)
         if parsed.command == 3 and parsed.table_id == 255:
             gone = self.table.apply(Difference(tuple(self.table.rules()), ()))
         elif parsed.command == 4:
@@ -265,9 +259,7 @@ def _port_stats(number: int, *counts: int) -> bytes:
     return struct.pack("!I4x12QII", number, *counts, *(0,) * 8, 0, 0)
 
 
-def start_switches(
-    topology: Topology, port: int, names: Iterable[str] | None = None
-) -> dict[str, FakeSwitch]:
+def start_switches(topology: Topology, port: int, names: Iterable[str] | None = None) -> dict[str, FakeSwitch]:
     """Connected switches, by name."""
     switches = {name: FakeSwitch(topology, name, port) for name in names or topology.switches}
     for switch in switches.values():

@@ -3,6 +3,7 @@ have no kernel."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -43,9 +44,7 @@ def launch(config: Config, folder: Path, framework: str) -> subprocess.Popen[byt
     """Start the program."""
     config.write(folder / "sdn.json")
     command = [sys.executable, "-m", "controllers.sdn.launcher", "--config", str(folder / "sdn.json")]
-    return subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | {"ORRERY_SDN": framework}, stderr=subprocess.PIPE
-    )
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"ORRERY_SDN": framework}, stderr=subprocess.PIPE)
 
 
 def until(true: Callable[[], object]) -> None:
@@ -163,9 +162,7 @@ def test_switches_are_programmed_counted_and_mended(rig: Rig) -> None:
 def test_it_polls_rules_no_oftener_than_they_change_and_ends_with_all_rows_on_disk(rig: Rig) -> None:
     rig.client.ready()
     leaf = rig.switches["leaf1"]
-    assert not [what for what, _ in leaf.requests if what != 13], (
-        "nothing is polled before the epoch is known"
-    )
+    assert not [what for what, _ in leaf.requests if what != 13], "nothing is polled before the epoch is known"
     rig.client.set_epoch(time.time())
     until(lambda: leaf.requests.count((1, 0)) >= 2)
     assert leaf.requests.count((4, -1)) >= 20
@@ -250,3 +247,13 @@ def test_an_unknown_framework_and_a_missing_file_are_errors(tmp_path: Path) -> N
         assert program.stderr is not None
         assert b"'floodlight' is no SDN framework (one of ryu, os-ken)" in program.stderr.read()
         assert program.wait(WAIT_S) == 2
+
+
+def test_nobody_imports_a_framework_directly() -> None:
+    # controllers/sdn/framework.py loads the chosen one by name; a plain import anywhere would choose for it.
+    for room in ("testbed", "controllers", "workloads"):
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                assert not {name.partition(".")[0] for name in names} & {"ryu", "os_ken", "eventlet"}, path

@@ -28,9 +28,7 @@ ACTIONS: dict[str, Action] = {
 }
 
 
-@pytest.mark.parametrize(
-    "line", [b"", b"{", b"[]", b'{"do": "dance"}', b'{"done": 1}', b'{"do": []}', b"\xff"]
-)
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b'{"do": "dance"}', b'{"done": 1}', b'{"do": []}', b"\xff"])
 def test_what_is_no_request_is_answered(line: bytes) -> None:
     said = answer(line, ACTIONS)
     assert said["ok"] is False
@@ -87,9 +85,7 @@ def test_a_controller_that_goes_away_is_an_error(tmp_path: Path) -> None:
 
 
 def config(tmp_path: Path, **changes: Any) -> Config:
-    return Config(
-        fabric("dumbbell(2)"), **{"jobs": {"a": 10}, "out": tmp_path, "control": tmp_path / "s", **changes}
-    )
+    return Config(fabric("dumbbell(2)"), **{"jobs": {"a": 10}, "out": tmp_path, "control": tmp_path / "s", **changes})
 
 
 def test_a_configuration_survives_its_file(tmp_path: Path) -> None:
@@ -97,17 +93,13 @@ def test_a_configuration_survives_its_file(tmp_path: Path) -> None:
     assert Config.read(tmp_path / "c.json") == config(tmp_path, epoch=12.5, interval_s=0.01)
 
 
-@pytest.mark.parametrize(
-    "change", [{"interval_s": 0.0}, {"interval_s": float("nan")}, {"port": 0}, {"jobs": {"a": 0}}]
-)
+@pytest.mark.parametrize("change", [{"interval_s": 0.0}, {"interval_s": float("nan")}, {"port": 0}, {"jobs": {"a": 0}}])
 def test_values_out_of_range(tmp_path: Path, change: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         config(tmp_path, **change)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"topology": 1}', '{"topology": {}, "out": "", "control": ""}']
-)
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"topology": 1}', '{"topology": {}, "out": "", "control": ""}'])
 def test_a_foreign_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.json").write_text(text)
     with pytest.raises(InputError, match=r"c\.json"):

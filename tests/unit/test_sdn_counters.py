@@ -31,9 +31,7 @@ def counters(topology: Topology) -> Counters:
             FlowCount(count_cookie(peer, 1, CE), 5, 1000),
         ],
     )
-    made.set_rules(
-        left, FORWARD_TABLE, [FlowCount(marked_cookie(port), 2, 20), FlowCount(marked_cookie(port), 1, 10)]
-    )
+    made.set_rules(left, FORWARD_TABLE, [FlowCount(marked_cookie(port), 2, 20), FlowCount(marked_cookie(port), 1, 10)])
     made.set_queues({link_id(left, right): QueueCount(7, 3, 1)})
     return made
 

@@ -29,9 +29,7 @@ JOBS = {"jobB": 20, "jobA": 10}
 
 def counted(table: FlowTable, number: int, cookie: int) -> int:
     """Packets of the rules with a cookie in one table."""
-    return sum(
-        e.packets for e in table.entries.values() if e.rule.table == number and e.rule.cookie == cookie
-    )
+    return sum(e.packets for e in table.entries.values() if e.rule.table == number and e.rule.cookie == cookie)
 
 
 def packets(topology: Topology, dst: str) -> list[Packet]:
@@ -108,9 +106,7 @@ def test_paths_are_mended_with_the_least_change() -> None:
     for switch, change in changes.items():
         assert fake.tables[switch].rules() == set(new[switch])
         actions = [{(r.table, r.priority, r.match): r.action for r in rules[switch]} for rules in (old, new)]
-        differing = {
-            key for key in actions[0].keys() | actions[1].keys() if actions[0].get(key) != actions[1].get(key)
-        }
+        differing = {key for key in actions[0].keys() | actions[1].keys() if actions[0].get(key) != actions[1].get(key)}
         assert {(r.table, r.priority, r.match) for r in (*change.remove, *change.add)} == differing
         assert not {rule.table for rule in change.remove} & {COUNT_TABLE}
     # A path that did not change kept its rules, and so the packet it had counted.

@@ -31,9 +31,7 @@ def networks(draw: st.DrawFn) -> tuple[Topology, list[str]]:
         ports[a], ports[b] = ports[a] + 1, ports[b] + 1
     nodes = [Node(switch, "switch") for switch in switches] + [Node(host, "host") for host in hosts]
     topology = Topology("random", 9000, tuple(nodes), tuple(links))
-    down = draw(
-        st.lists(st.sampled_from([link_id(a, b) for a, b in topology.directed()]), unique=True, max_size=3)
-    )
+    down = draw(st.lists(st.sampled_from([link_id(a, b) for a, b in topology.directed()]), unique=True, max_size=3))
     return topology, down
 
 

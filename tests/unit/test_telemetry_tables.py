@@ -44,9 +44,7 @@ def test_rows_come_back(tmp_path: Path) -> None:
     assert len(records.where(link="c->a")) == 0
 
 
-@given(
-    st.lists(st.tuples(NAMES, NAMES, st.integers(-1, 2**63), st.floats(0, 1e5), NAMES, st.integers(0, 2**64)))
-)
+@given(st.lists(st.tuples(NAMES, NAMES, st.integers(-1, 2**63), st.floats(0, 1e5), NAMES, st.integers(0, 2**64))))
 def test_whatever_is_written_is_read(rows: list[tuple[str, str, int, float, str, int]]) -> None:
     import tempfile
 
@@ -78,8 +76,11 @@ def test_foreign_and_torn_files_are_named_with_the_line(tmp_path: Path) -> None:
     path.write_text("t_s,link\n1,2\n")
     with pytest.raises(InputError, match=r"tables\.csv:1: is not tables\.csv"):
         TABLES.read(path)
-    path.write_text(",".join(TABLES.columns) + "\n1,s,0,1,2,3\n2,s,0")
+    path.write_text(",".join(TABLES.columns) + "\n1,s,0,1,2,3\n2,s,0\n")
     with pytest.raises(InputError, match=r"tables\.csv:3: has 3 values for 6 columns"):
+        TABLES.read(path)
+    path.write_text(",".join(TABLES.columns) + "\n1,s,0,1,2,3\n2,s,0,1,2,3")
+    with pytest.raises(InputError, match=r"tables\.csv:3: ends inside a row"):
         TABLES.read(path)
 
 
@@ -114,9 +115,7 @@ def test_times_are_multiples_that_never_repeat(interval_s: float, lateness: list
         next_s = schedule.after(now_s)
         assert next_s > before_s
         assert next_s >= now_s - 1e-6
-        assert (next_s - start_s) / interval_s == pytest.approx(
-            round((next_s - start_s) / interval_s), abs=0.01
-        )
+        assert (next_s - start_s) / interval_s == pytest.approx(round((next_s - start_s) / interval_s), abs=0.01)
         before_s, now_s = next_s, next_s + late_s
 
 
