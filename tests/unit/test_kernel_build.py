@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from kernel_fakes import fake_recipe, fake_tarball, fake_tree, start_build
 
-from testbed.engine.kernel import build, find
+from testbed.engine.kernel import build, builder, find
 from testbed.engine.kernel.cache import Recipe, kernels_folder
 from testbed.engine.kernel.source import given_version
 from testbed.errors import EnvironmentLacks, InputError, NotValid
@@ -160,6 +160,16 @@ def test_an_option_that_is_not_taken_is_named(tmp_path: Path, given: Callable[[P
     given(fake_tree(tmp_path / "linux"))
     with pytest.raises(EnvironmentLacks, match="does not take the options CONFIG_LOST=y of"):
         build(silent, fake_recipe(tmp_path / "recipe", options))
+
+
+def test_an_option_under_its_new_name_counts(
+    tmp_path: Path, given: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given(fake_tree(tmp_path / "linux"))
+    monkeypatch.setattr(builder, "RENAMED", {"CONFIG_LOST": "CONFIG_FOUND"})
+    build(silent, fake_recipe(tmp_path / "recipe", "CONFIG_LOST=y\nCONFIG_FOUND=y\n"))
+    with pytest.raises(EnvironmentLacks, match="CONFIG_LOST=y"):
+        build(silent, fake_recipe(tmp_path / "recipe", "CONFIG_A=y\nCONFIG_LOST=y\n"))
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,7 @@ class Apt:
             return []
         found = []
         for stanza in self._read("show", "--no-all-versions", *packages).split("\n\n"):
-            fields = dict(
-                line.split(": ", 1) for line in stanza.splitlines() if ": " in line and line[0] != " "
-            )
+            fields = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line and line[0] != " ")
             if {"Package", "Version", "Size"} <= fields.keys():
                 found.append(Offer(fields["Package"], fields["Version"], int(fields["Size"])))
         return sorted(found, key=lambda offer: offer.kernel, reverse=True)

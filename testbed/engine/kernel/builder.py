@@ -33,6 +33,8 @@ EXPECTED_OBJECTS = 690
 NEEDED_BYTES = 1_500 << 20
 OUR_OPTIONS = ("rng-seed=", "hostfs-writable=", "time-travel")
 COMPILED = re.compile(r" +(CC|AS|USER) ")
+RENAMED = {"CONFIG_PROC_SYSCTL": "CONFIG_SYSCTL"}
+"""Options asked for under an old name that newer kernels have under another one only."""
 SAME_EVERYWHERE = {
     "KBUILD_BUILD_USER": "orrery", "KBUILD_BUILD_HOST": "orrery", "KBUILD_BUILD_VERSION": "1",
     "KBUILD_BUILD_TIMESTAMP": "Tue Nov 14 22:13:20 UTC 2023",
@@ -40,9 +42,7 @@ SAME_EVERYWHERE = {
 """What a guest can read in /proc/version: the same whoever built its kernel, and when."""
 
 
-def build(
-    progress: Progress, recipe: Recipe = RECIPE, *, force: bool = False, in_tmpdir: bool = False
-) -> Kernel:
+def build(progress: Progress, recipe: Recipe = RECIPE, *, force: bool = False, in_tmpdir: bool = False) -> Kernel:
     """Return the kernel of this recipe from the best source there is, built now unless it was before.
 
     `force` builds it again; `in_tmpdir` uses $TMPDIR for the 1.5 GB that a build needs for its time, instead
@@ -62,9 +62,8 @@ def build(
                     return _build_from(source, work, recipe, progress)
                 except MisfitError as misfit:
                     tried.append(f"{source.origin} ({source.version}): {misfit}")
-        raise EnvironmentLacks(
-            f"no kernel source fits: {'; '.join(tried)}", "unset KERNEL_SOURCE, or give another one"
-        )
+                    progress(0.0, tried[-1])
+        raise EnvironmentLacks(f"no kernel source fits: {'; '.join(tried)}", "unset KERNEL_SOURCE, or give another one")
 
 
 def _build_from(source: Source, work: Path, recipe: Recipe, progress: Progress) -> Kernel:
@@ -112,7 +111,8 @@ def configure(tree: Path, config: Path, log: Path) -> None:
     final = set((tree / ".config").read_text().splitlines())
     wrong = []
     for name, value in re.findall(r"^(CONFIG_\w+)=([yn])$", config.read_text(), re.MULTILINE):
-        if (f"{name}=y" in final) != (value == "y"):
+        is_set = f"{name}=y" in final or f"{RENAMED.get(name)}=y" in final
+        if is_set != (value == "y"):
             wrong.append(f"{name}={value}")
     if wrong:
         raise MisfitError(f"it does not take the options {', '.join(wrong)} of {config.name}")
@@ -126,9 +126,7 @@ def compile_kernel(tree: Path, log: Path, progress: Progress) -> None:
         nonlocal count
         if COMPILED.match(line):
             count += 1
-            progress(
-                min(1.0, count / EXPECTED_OBJECTS), f"compiling: {count} of about {EXPECTED_OBJECTS} files"
-            )
+            progress(min(1.0, count / EXPECTED_OBJECTS), f"compiling: {count} of about {EXPECTED_OBJECTS} files")
 
     jobs = len(os.sched_getaffinity(0)) + 1
     _make(tree, log, f"-j{jobs}", "linux", on_line=on_line)
@@ -140,9 +138,7 @@ def examine(binary: Path) -> bool:
     Raises NotValid when it does not start here or lacks what our patches and options bring.
     """
     try:
-        shown = subprocess.run(
-            (str(binary), "--help"), capture_output=True, text=True, timeout=30, check=False
-        ).stdout
+        shown = subprocess.run((str(binary), "--help"), capture_output=True, text=True, timeout=30, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotValid(f"the built kernel does not start: {error}") from error
     if lacking := [option for option in OUR_OPTIONS if option not in shown]:

@@ -46,9 +46,7 @@ def read_entries(etc_apt: Path) -> list[Entry]:
 
 def parse_one_line(text: str) -> Iterator[Entry]:
     """Yield the entries of the old format: `deb [signed-by=FILE arch=…] URI SUITE COMPONENT…`."""
-    pattern = re.compile(
-        r"\s*deb\s+(?:\[(?P<options>[^]]*)\]\s*)?(?P<uri>\S+)\s+(?P<suite>\S+)(?P<components>[^#]*)"
-    )
+    pattern = re.compile(r"\s*deb\s+(?:\[(?P<options>[^]]*)\]\s*)?(?P<uri>\S+)\s+(?P<suite>\S+)(?P<components>[^#]*)")
     for line in text.splitlines():
         if not (match := pattern.match(line)):
             continue
@@ -87,9 +85,7 @@ def own_archives(entries: list[Entry], codename: str) -> list[Archive]:
     keyring only.
     """
     names = (
-        (codename,)
-        if any(entry.suite == codename for entry in entries)
-        else ("stable", "testing", "unstable", "sid")
+        (codename,) if any(entry.suite == codename for entry in entries) else ("stable", "testing", "unstable", "sid")
     )
     found = {
         Archive(entry.uri, entry.signed_by or (DEBIAN_KEYRING if DEBIAN_KEYRING.is_file() else None)): None
@@ -111,9 +107,7 @@ def newer_suites(codename: str) -> list[str]:
 def release(os_release: Path) -> tuple[str, str]:
     """Return (distribution, codename) from an os-release file, each "" where it is not said."""
     pairs = dict(line.split("=", 1) for line in os_release.read_text().splitlines() if "=" in line)
-    distribution, codename = (
-        "".join(shlex.split(pairs.get(name, ""))) for name in ("ID", "VERSION_CODENAME")
-    )
+    distribution, codename = ("".join(shlex.split(pairs.get(name, ""))) for name in ("ID", "VERSION_CODENAME"))
     return distribution, codename
 
 

@@ -70,16 +70,12 @@ class AptSource:
         return self.offer.version
 
     def fetch(self, work: Path, progress: Progress, /) -> Path:
-        downloads = (
-            kernels_folder() / "downloads"
-        )  # kept until a kernel is built, so that a second try need not fetch
-        downloads.mkdir(exist_ok=True)
+        downloads = kernels_folder() / "downloads"  # kept until a kernel is built, so that a second try need not fetch
+        downloads.mkdir(parents=True, exist_ok=True)
         total = self.offer.size_bytes
 
         def on_bytes(count: int) -> None:
-            progress(
-                min(1.0, count / total), f"fetching {self.offer.package}: {count >> 20} of {total >> 20} MB"
-            )
+            progress(min(1.0, count / total), f"fetching {self.offer.package}: {count >> 20} of {total >> 20} MB")
 
         package = self.apt.download(self.offer, downloads, on_bytes)
         unpacked = work / "package"
@@ -105,17 +101,11 @@ def sources(work: Path, progress: Progress, tried: list[str], etc: Path = Path("
     offers = machine.offers()
     yield from _apt_sources(machine, offers, "this machine's apt", lambda kernel: kernel >= WITH_SECCOMP)
     yield from _newer(work, etc, progress, tried)
-    progress(
-        0.0, "no kernel from 6.16 on can be had; an older one works, but its guests are about half as fast"
-    )
-    yield from _apt_sources(
-        machine, offers, "this machine's apt", lambda kernel: OLDEST <= kernel < WITH_SECCOMP
-    )
+    progress(0.0, "no kernel from 6.16 on can be had; an older one works, but its guests are about half as fast")
+    yield from _apt_sources(machine, offers, "this machine's apt", lambda kernel: OLDEST <= kernel < WITH_SECCOMP)
     refreshed = Apt(work / "apt-refreshed", own_lists=True)
     if _updated(refreshed, "this machine's apt, lists fetched anew", progress, tried):
-        yield from _apt_sources(
-            refreshed, refreshed.offers(), "this machine's apt", lambda kernel: kernel >= OLDEST
-        )
+        yield from _apt_sources(refreshed, refreshed.offers(), "this machine's apt", lambda kernel: kernel >= OLDEST)
     raise EnvironmentLacks(
         "no kernel source that can be built: " + ("; ".join(tried) or "apt offers none"),
         f"apt-get update, or give one: {SOURCE_VARIABLE}=TREE-OR-TARBALL",
@@ -175,9 +165,7 @@ def given_version(path: Path) -> str:
             SOURCE_VARIABLE, f"{path} is not the source of a Linux kernel", "its top Makefile says no version"
         )
     if numbers(version) < OLDEST:
-        raise InputError(
-            SOURCE_VARIABLE, f"{path} is Linux {version}", "the patches are made for 6.12 and newer"
-        )
+        raise InputError(SOURCE_VARIABLE, f"{path} is Linux {version}", "the patches are made for 6.12 and newer")
     return f"{version}-{mark[:8]}"
 
 

@@ -75,9 +75,7 @@ def unpack(source: Path, tree: Path, log: Path, progress: Progress) -> None:
     )
     run((*argv, *watch), log, on_line=on_line)
     if not (tree / "Makefile").is_file():
-        raise InputError(
-            str(source), "holds no kernel source", "a tarball has one folder with the tree in it"
-        )
+        raise InputError(str(source), "holds no kernel source", "a tarball has one folder with the tree in it")
 
 
 def apply_patches(patches: tuple[Path, ...], tree: Path, log: Path) -> None:
