@@ -82,6 +82,7 @@ def fold(
     *,
     angles: int = 72,
     interval_s: float | None = None,
+    limit_bps: float | None = None,
     skip: int = 1,
 ) -> Profile:
     """Return the profile of a job that ran alone, from a cumulative byte counter of the link.
@@ -91,7 +92,9 @@ def fold(
     still open their windows there), and so are those that began before the first reading.
     interval_s: how often the counter was read, by default the median distance of the readings. Bytes are spread
     evenly over the interval before the reading that shows them, and over no more than that.
-    Raises ValueError for a counter that runs backwards and where no iteration is left to fold.
+    limit_bps: the rate of the link the counter belongs to, which nobody exceeds: what readings show above it (a packet
+    more in one interval, a packet less in the next) is moved on to the angles that follow.
+    Raises ValueError for a counter that runs backwards or faster than the limit, and where no iteration is left.
     """
     times, counted = np.asarray(times_s, dtype=float), np.asarray(counter_bytes, dtype=float)
     if times.ndim != 1 or times.shape != counted.shape or times.size < 2:
@@ -106,13 +109,26 @@ def fold(
     lengths = ends - begins
     edges = begins[:, None] + lengths[:, None] * np.linspace(0, 1, angles + 1)
     sent = np.diff(np.interp(edges, knots_s, knots_bytes), axis=1).sum(axis=0)
+    demand = 8 * sent / (lengths.sum() / angles)
+    if limit_bps is not None and demand.mean() > limit_bps:
+        raise ValueError(f"{job}: sent {demand.mean():.0f} bit/s in the mean over a link of {limit_bps:.0f} bit/s")
     return Profile(
         job=job,
         period_s=float(lengths.mean()),
-        demand_bps=tuple((8 * sent / (lengths.sum() / angles)).tolist()),
+        demand_bps=tuple((demand if limit_bps is None else _limited(demand, limit_bps)).tolist()),
         iterations=len(kept),
         spread_s=float(lengths.std()),
     )
+
+
+def _limited(demand: Floats, limit_bps: float) -> Floats:
+    """Return the demand behind a link of that rate: the same sum, nothing above the limit, what is left comes later."""
+    carried, passed = 0.0, demand.copy()
+    for angle in [*range(len(demand)), *range(len(demand))]:  # what is left at the end of a turn begins the next one
+        total = passed[angle] + carried
+        passed[angle] = min(total, limit_bps)
+        carried = total - passed[angle]
+    return passed
 
 
 def _piecewise(times: Floats, counted: Floats, interval_s: float) -> tuple[Floats, Floats]:

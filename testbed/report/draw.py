@@ -23,19 +23,21 @@ def draw_all(run_dir: Path, scenario: Mapping[str, Any]) -> list[Path]:
     """Draw every plot the files of a run allow into RUN/plots, as PNG and SVG; return the paths, in order.
 
     scenario: keys as in `testbed.report.load.Setting`. The circles need decision.json, the plots over time an arm
-    with more than one job. Raises InputError for files that are missing or foreign.
+    with more than one job; they show the link of the first decision. Raises InputError for files that are
+    missing or foreign.
     """
     setting, arms = Setting.of(scenario), arms_of(run_dir)
     wanted: dict[str, Callable[[], Figure]] = {"iteration-times": lambda: cdf(arms, setting)}
+    decisions = decisions_of(run_dir)
     if any(name != "alone" for name in arms):
         wanted |= {"phases": lambda: gantt(arms, setting), "ce-marks": lambda: ce_marks(arms, setting)}
         if setting.shared_links:
-            link = series.busiest(arms, setting)
+            link = decisions[0].link if decisions else series.busiest(arms, setting)
             wanted |= {
                 "utilisation": lambda: utilisation(arms, setting, link),
                 "queue": lambda: queue(arms, setting, link),
             }
-    if decisions := decisions_of(run_dir):
+    if decisions:
         wanted["circles"] = lambda: circles(decisions[0])
     folder = run_dir / "plots"
     folder.mkdir(exist_ok=True)

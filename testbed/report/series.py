@@ -38,12 +38,13 @@ def shown_s(arms: Mapping[str, Arm], iterations: float = 6) -> float:
 
 
 def busiest(arms: Mapping[str, Arm], setting: Setting) -> str:
-    """Return the shared link that sent most (the first by name of several)."""
-    sent = {
-        link: sum(float(arm.queues[link].tx_bytes[-1]) for arm in arms.values() if link in arm.queues)
-        for link in sorted(setting.shared_links)
-    }
-    return max(sent, key=lambda link: sent[link])
+    """Return the shared link that marked most, and of several the one that sent most (the first by name)."""
+
+    def load(link: str) -> tuple[float, float]:
+        queues = [arm.queues[link] for arm in arms.values() if link in arm.queues]
+        return sum(float(of.marked_packets[-1]) for of in queues), sum(float(of.tx_bytes[-1]) for of in queues)
+
+    return max(sorted(setting.shared_links), key=load)
 
 
 def up_share(run: JobRun, edges_s: Floats) -> Floats:

@@ -16,8 +16,10 @@ def arms_table(summary: Mapping[str, Any]) -> Table:
     arms: Mapping[str, Any] = summary["arms"]
     table = _table(f"{summary['scenario']}: what an iteration takes, by arm")
     table.caption = (
-        "[ ]: 95 % interval over trials, none with fewer than three; spread: means of the trials, lowest to highest\n"
-        "CE: marked packets received per iteration of a job; marks: by the queues of all shared links, likewise"
+        "[ ]: 95 % interval over trials, none with fewer than three\n"
+        "spread: means of the trials, lowest to highest\n"
+        "CE: marked packets received, per iteration of a job\n"
+        "marks: by the queues of all shared links, per iteration of a job"
     )
     with_p99 = any(arm["iteration_s"]["p99"]["value"] is not None for arm in arms.values())
     table.add_column("arm")

@@ -159,6 +159,8 @@ def _iterations(decision: Decision, arm: Arm, *, shifted: bool) -> list[dict[str
             f"{1e3 * predicted:.1f} ms ({1e3 * job.period_s:.1f} ms alone)"
         )
         held = job.period_s - tolerance <= measured <= predicted + tolerance
+        if most and measured > predicted + tolerance:
+            verdict += f": contention cost {1e3 * (measured - predicted):.1f} ms more than the excess bytes account for"
         seen = _Seen("iteration time", "s", predicted, measured, tolerance, held, verdict)
         found.append(seen.entry(decision, arm.name, job.job))
     return found

@@ -172,6 +172,7 @@ def profiles(arm: Arm, link: str = LINK) -> list[Profile]:
             queue.tx_bytes,
             list(zip(run.begin_s.tolist(), run.end_s.tolist(), strict=True)),
             interval_s=SAMPLE_S,
+            limit_bps=RATE_BPS,
         )
         for trial in arm.trials
         for run in trial.jobs.values()

@@ -55,6 +55,23 @@ def test_repeated_readings_may_be_missing() -> None:
     assert thin.demand_bps == pytest.approx(whole.demand_bps, abs=1.0)
 
 
+def test_no_angle_above_the_limit_and_no_byte_lost() -> None:
+    times = np.arange(0, 2.8, 5e-3)
+    packets = np.ceil(counter(times) / 9014) * 9014  # readings in whole packets: now and then one more than the rate
+    free = fold("vgg16", times, packets, spans(4))
+    held = fold("vgg16", times, packets, spans(4), limit_bps=RATE_BPS)
+    assert max(free.demand_bps) > RATE_BPS * 1.0001
+    assert max(held.demand_bps) <= RATE_BPS
+    assert held.volume_bytes == pytest.approx(free.volume_bytes)
+    assert np.cumsum(held.demand_bps)[:-1] == pytest.approx(np.cumsum(free.demand_bps)[:-1], abs=0.1 * RATE_BPS)
+
+
+def test_more_than_the_limit_in_the_mean_is_refused() -> None:
+    times = np.arange(0, 2.8, 5e-3)
+    with pytest.raises(ValueError, match="over a link of"):
+        fold("vgg16", times, counter(times), spans(4), limit_bps=0.4 * RATE_BPS)
+
+
 def test_folds_iterations_of_unequal_length() -> None:
     lengths = np.array([0.25, 0.25, 0.26, 0.24])
     edges = np.concatenate([[0], np.cumsum(lengths)])

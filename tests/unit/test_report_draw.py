@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -115,6 +116,15 @@ def test_rates_of_the_jobs_sum_to_the_link_and_belong_to_who_sends(run_dir: Path
         others = np.sum([rates[other] for other in trial.jobs if other != job], axis=0)
         assert others[up].max() < 0.05 * synthetic.RATE_BPS
     assert rates[series.OTHER].sum() < 0.01 * total.sum() / synthetic.SAMPLE_S
+
+
+def test_without_a_decision_the_link_shown_is_the_one_that_marks(run_dir: Path) -> None:
+    arms = arms_of(run_dir)
+    quiet = dataclasses.replace(
+        arms["together"].queues[synthetic.BACK], marked_packets=np.zeros_like(arms["together"].queues["agg1->tor1"].t_s)
+    )
+    arms["together"].queues[synthetic.BACK] = quiet
+    assert series.busiest(arms, Setting.of(synthetic.scenario())) == synthetic.LINK
 
 
 def test_overlap_and_up_share() -> None:

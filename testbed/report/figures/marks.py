@@ -50,7 +50,7 @@ def ce_marks(arms: Mapping[str, Arm], setting: Setting) -> Figure:
     right.set_xlim(-0.6, len(names) - 0.4)
     right.set_title("mean, and each trial", color=style.FAINT)
     right.tick_params(axis="x", length=0)
-    left.legend(loc="upper right", ncols=len(names))
+    left.legend(loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=len(names), borderaxespad=0.2)
     return made
 
 
