@@ -28,8 +28,8 @@ def utilisation(arms: Mapping[str, Arm], setting: Setting, link: str) -> Figure:
         8.6,
         1.25 + 1.25 * len(names),
         f"Link {link} in use: {said}",
-        f"of {show_rate(setting.rate_bps)}; jobs told apart by their Up phases, where those overlap by their mean pace; "
-        "first trial of each arm",
+        f"of {show_rate(setting.rate_bps)}; first trial of each arm; "
+        "jobs told apart by their Up phases, and where those overlap by their mean pace",
     )
     for axes, name in zip(style.stack(made, len(names)), names, strict=True):
         trial = arms[name].trials[0]
