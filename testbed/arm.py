@@ -111,6 +111,7 @@ class Arm:
         counters: Writer,
     ) -> None:
         """One trial: settled counters before, all jobs from their starts to their ends, settled counters after."""
+        self.sockets = coordinator.gather()  # new connections: a trial must not inherit windows from the one before
         self._count("begin", controller, counters)
         zero_s = time.time() + self.plan["lead_s"]
         absolute_s = {job: zero_s + start_s for job, start_s in starts_s.items()}
@@ -132,7 +133,7 @@ class Arm:
         self.status.say(progress=progress_s, trial=self.trial, job=job, iteration=iteration, packets=packets)
 
     def _note_marks(self, job: str, iteration: int) -> int:
-        """Write what every shared link has marked so far, at a job's iteration boundary; return their packets so far."""
+        """Write what every shared link has marked so far, at a job's iteration boundary; return their packets."""
         assert self._marks is not None
         packets = 0
         for link in self.plan["shared"]:
@@ -206,11 +207,10 @@ class Arm:
 
     @contextmanager
     def _agents(self) -> Iterator[Coordinator]:
-        terms = SocketTerms(ecn=self.transport.ecn)
+        terms = SocketTerms(self.transport.ecn, least_buffer_bytes=self.transport.socket_buffer_bytes)
         with Coordinator((MANAGEMENT_IP, COORDINATOR_PORT), self.jobs, self._on_iteration, terms) as coordinator:
             places = [(job.name, rank, self.net.pid(host)) for job in self.jobs for rank, host in enumerate(job.hosts)]
             spawner = start_agents((MANAGEMENT_IP, COORDINATOR_PORT), places)
-            self.sockets = coordinator.gather()
             yield coordinator
         if spawner.wait(ENDS_WITHIN_S) != 0:
             raise NotValid(f"an agent ended with exit code {spawner.returncode}")

@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
@@ -152,7 +150,7 @@ class Campaign:
         self.watcher.stage("verdict and report")
         scenario = self.experiment.scenario
         interval_s, drops = scenario.telemetry.queue_interval, scenario.require.drops
-        checks = {
+        checks: dict[str, list[Check]] = {
             arm: check_arm(folder / arm, self.experiment.topology, interval_s, drops) for arm in scenario.measure.arms
         }
         setting = report_setting(self.experiment)

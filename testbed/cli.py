@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-
 from rich.console import Console
 
 from testbed.engine.kernel import Kernel
@@ -86,7 +85,7 @@ def list_(
 
     console = Console()
     if keys:
-        for key, kind, default in scenarios.keys():
+        for key, kind, default in scenarios.schema():
             console.print(f"{key:<34} {kind:<28} {default}", highlight=False, markup=False)
         return
     for name in scenarios.names():

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from controllers.cassini.decision import Decision, decide
+from controllers.cassini.decision import TIE, Decision, decide
 from controllers.cassini.profile import Profile, angles_of, fold
+from controllers.sdn.paths import Routes
 from testbed.errors import InputError, NotValid
-from testbed.experiment import Experiment
+from testbed.experiment import Experiment, ring_pairs
 from testbed.telemetry.tables import ITERATIONS, QUEUES
 
 
@@ -30,6 +31,7 @@ def measured_profiles(experiment: Experiment, alone: Path) -> dict[str, list[Pro
                     job, counter.numbers("t_s"), counter.numbers("tx_bytes"), iterations,
                     angles=angles_of(experiment.scenario.measure.precision_deg),
                     interval_s=experiment.scenario.telemetry.queue_interval,
+                    limit_bps=experiment.topology.direction(*link.split("->")).rate_bps,
                 )  # fmt: skip
             except ValueError as error:
                 raise NotValid(f"the arm alone gives no profile of {job} on {link}: {error}") from error
@@ -43,14 +45,12 @@ def link_decisions(experiment: Experiment, profiles: dict[str, list[Profile]]) -
     Links with the same jobs are one constraint. Raises InputError when the sets overlap: shifts along a graph of
     links (the paper's affinity graph) are not decided here.
     """
-    tightest: dict[tuple[str, ...], Decision] = {}
+    candidates: dict[tuple[str, ...], list[Decision]] = defaultdict(list)
+    angles = angles_of(experiment.scenario.measure.precision_deg)
     for link, jobs in experiment.shared.items():
         capacity_bps = experiment.topology.direction(*link.split("->")).rate_bps
-        angles = angles_of(experiment.scenario.measure.precision_deg)
-        decision = decide(link, profiles[link], capacity_bps, angles=angles)
-        before = tightest.get(tuple(jobs))
-        if before is None or decision.score < before.score:
-            tightest[tuple(jobs)] = decision
+        candidates[tuple(jobs)].append(decide(link, profiles[link], capacity_bps, angles=angles))
+    tightest = {jobs: _tightest(experiment, decisions) for jobs, decisions in candidates.items()}
     placed = [job for jobs in tightest for job in jobs]
     twice = sorted({job for job in placed if placed.count(job) > 1})
     if twice:
@@ -60,6 +60,18 @@ def link_decisions(experiment: Experiment, profiles: dict[str, list[Profile]]) -
             "place the jobs so that each set shares links among itself only",
         )
     return list(tightest.values())
+
+
+def _tightest(experiment: Experiment, decisions: list[Decision]) -> Decision:
+    """Return the decision with the lowest score; among equals that of the link packets meet first, where they queue."""
+    lowest = min(decision.score for decision in decisions)
+    routes = Routes(experiment.topology)
+    paths = [routes.route(*pair) for job in experiment.jobs for pair in ring_pairs(job)]
+
+    def hops(decision: Decision) -> int:
+        return min(path.index(decision.link) for path in paths if decision.link in path)
+
+    return min((decision for decision in decisions if decision.score <= lowest + TIE), key=hops)
 
 
 def shifts_s(experiment: Experiment, decisions: list[Decision]) -> dict[str, float]:

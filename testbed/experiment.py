@@ -5,6 +5,7 @@ Nothing runs here: `--dry-run` shows all of it, and a scenario that makes no sen
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from workloads.traces import replay
 from workloads.training.plan import JobPlan
 
 FIRST_DSCP = 1
+PROJECT = Path(__file__).resolve().parents[1]
+TRACE_FOLDERS = (PROJECT / "traces", PROJECT.parent / "shared" / "data" / "traces")
 LEAD_S = 0.5
 """Virtual time between the order to start and the first job's start, so that every agent has heard it."""
 
@@ -183,7 +186,20 @@ def _job(
         if keys.model is not None:
             return models.job_plan(keys.model, mtu_bytes=scenario.fabric.mtu_bytes, **common)
         assert keys.trace is not None
-        path = Path(keys.trace)
-        return replay.job_plan(path if path.is_absolute() else base / path, **common)
+        return replay.job_plan(_trace(keys.trace, base), **common)
     except InputError as error:
         raise InputError(where, f"{error.where}: {error.what}", error.mend) from error
+
+
+def _trace(name: str, base: Path) -> Path:
+    """Return the file of a trace: beside the scenario, in $ORRERY_TRACES, or in a folder kept for them.
+
+    Raises InputError that says where it was looked for.
+    """
+    folders = [base, *map(Path, os.environ.get("ORRERY_TRACES", "").split(":")), *TRACE_FOLDERS]
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    raise InputError(
+        "trace", f"{name} is not there", "put it beside the scenario, into traces/, or name its folder in ORRERY_TRACES"
+    )

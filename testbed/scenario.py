@@ -6,19 +6,32 @@ what is written down (telemetry). Unknown keys, missing units and impossible val
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from testbed.errors import InputError
-from testbed.units import Delay, Rate, Size
+from testbed.units import (
+    Delay,
+    Rate,
+    Size,
+    parse_delay,
+    parse_rate,
+    parse_size,
+    show_delay,
+    show_rate,
+    show_size,
+)
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
 Arm = Literal["alone", "together", "random", "cassini"]
 Probability = Annotated[float, Field(ge=0, le=1)]
+QUANTITIES: dict[Any, str] = {parse_rate: "rate", parse_size: "size", parse_delay: "delay"}
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
 
 
@@ -262,7 +275,7 @@ def effective(path: Path, settings: tuple[str, ...]) -> str:
     return overrides + path.read_text(encoding="utf-8")
 
 
-def keys() -> list[tuple[str, str, str]]:
+def schema() -> list[tuple[str, str, str]]:
     """Return (key, type, default) of everything a scenario file may say, in the schema's order."""
     return list(_keys(Scenario, ""))
 
@@ -274,9 +287,34 @@ def _keys(part: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
         if inner is not None:
             yield from _keys(inner, f"{key}[]." if inner is JobKeys else f"{key}.")
             continue
-        kind = str(field.annotation).replace("typing.", "") if not isinstance(field.annotation, type) else ""
-        default = "required" if field.is_required() else repr(field.default)
-        yield key, kind or getattr(field.annotation, "__name__", ""), default
+        yield key, _kind(field), "required" if field.is_required() else _shown(field.default, _quantity(field))
+
+
+def _quantity(field: FieldInfo) -> str | None:
+    """Return "rate", "size" or "delay" for a key that is a quantity with a unit."""
+    for note in (*field.metadata, *(note for inner in get_args(field.annotation) for note in get_args(inner)[1:])):
+        if isinstance(note, BeforeValidator) and note.func in QUANTITIES:
+            return QUANTITIES[note.func]
+    return None
+
+
+def _kind(field: FieldInfo) -> str:
+    if quantity := _quantity(field):
+        return quantity
+    plain: dict[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
+    if field.annotation in plain:
+        return plain[field.annotation]
+    choices = [choice for inner in (field.annotation, *get_args(field.annotation)) for choice in get_args(inner)]
+    if all(isinstance(choice, str) for choice in choices) and choices:
+        return " | ".join(choices)
+    return "text" if str in choices else "list"
+
+
+def _shown(value: Any, quantity: str | None) -> str:
+    if value is None:
+        return "none"
+    show = {"rate": show_rate, "size": show_size, "delay": show_delay}.get(quantity or "")
+    return show(value) if show else json.dumps(value)
 
 
 def _part_of(annotation: Any) -> type[Part] | None:

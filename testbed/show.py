@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from testbed.campaign import Outcome
-from testbed.engine.doctor import Check as MachineCheck
 from testbed.experiment import LEAD_S, Experiment
 from testbed.fidelity import Check
 from testbed.report.table import arms_table, ratios_table, validation_table
 from testbed.units import show_delay, show_rate, show_size
+
+if TYPE_CHECKING:
+    from testbed.engine.doctor import Check as MachineCheck
 
 
 def experiment(console: Console, made: Experiment) -> None:

@@ -27,7 +27,8 @@ def _parse(text: Any, units: dict[str, Any], example: str) -> Decimal:
         if text.strip().startswith("-"):
             raise ValueError(f'{text!r} is negative; write it as in "{example}"')
         raise ValueError(f'{text!r} is not one of the units {", ".join(units)}; write it as in "{example}"')
-    return Decimal(found[1].replace("_", "")) * units[found[2]]
+    number: Decimal = Decimal(found[1].replace("_", "")) * units[found[2]]
+    return number
 
 
 def parse_rate(text: Any) -> int:

@@ -80,6 +80,9 @@ _manager, _hub, _controller = (
 _events, _dispatch = _module("controller.ofp_event"), _module("controller.handler")
 _protocol, _parser = _module("ofproto.ofproto_v1_3"), _module("ofproto.ofproto_v1_3_parser")
 _hubs = importlib.import_module("eventlet.hubs")
+# A switch greets in the newest version it speaks; a greeting looks the same in all, and 1.3 is what both then speak.
+for _version in (1, 3, 5, 6):
+    _module("ofproto.ofproto_parser").register_msg_parser(_version)(_parser.msg_parser)
 
 Application: Any = _manager.RyuApp if NAME == "ryu" else _manager.OSKenApp
 Event: Any = _hub.Event
