@@ -10,7 +10,9 @@ import json
 import os
 import platform
 import time
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from importlib.metadata import version
@@ -69,6 +71,7 @@ class Campaign:
     results: Path
     watcher: Watcher
     memory_bytes: int = 2 << 30
+    guests: list[Guest] = field(default_factory=list)
 
     def run(self) -> Outcome:
         """Run all arms and return what became of them.
@@ -97,7 +100,7 @@ class Campaign:
         wall_s: dict[str, dict[str, float]] = {}
         shifts_s: dict[str, float] | None = None
         running: dict[Future[dict[str, float]], Arm] = {}
-        with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+        with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool, self._stopped_on_error():
             while waiting or running:
                 for arm in [arm for arm in waiting if arm != "cassini" or shifts_s is not None]:
                     if len(running) < len(os.sched_getaffinity(0)):
@@ -110,6 +113,16 @@ class Campaign:
                     if arm == "alone":
                         shifts_s = self._decide(folder)
         return wall_s
+
+    @contextmanager
+    def _stopped_on_error(self) -> Iterator[None]:
+        """When one arm fails, or the user has had enough, the others must not go on to their ends."""
+        try:
+            yield
+        except BaseException:
+            for guest in self.guests:
+                guest.stop()
+            raise
 
     def _run_arm(self, folder: Path, arm: Arm, shifts_s: dict[str, float]) -> dict[str, float]:
         trials = self.experiment.trials(arm, shifts_s)
@@ -127,6 +140,7 @@ class Campaign:
 
         job = program_job(("-m", "testbed.arm", RESULTS_IN_GUEST), PROJECT_IN_GUEST, write=folder)
         guest = Guest(job, Machine(self.memory_bytes, self.experiment.scenario.measure.seed), self.kernel)
+        self.guests.append(guest)
         if guest.run(said.append, said.append, hear) != 0:
             raise NotValid(f"arm {arm}: {b''.join(said).decode(errors='replace').strip()[-3000:]}")
         wall_s["guest gone"] = round(time.monotonic() - started, 3)

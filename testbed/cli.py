@@ -69,9 +69,13 @@ def run(
     from testbed.engine.commands import ready_kernel
 
     source = scenarios.effective(path, tuple(settings or ()))
-    with progress.watcher(console) as watcher:
-        kernel = ready_kernel()
-        outcome = campaign.Campaign(experiment, source, kernel, results, watcher, machine.memory_bytes).run()
+    kernel = ready_kernel()
+    try:
+        with progress.watcher(console) as watcher:
+            outcome = campaign.Campaign(experiment, source, kernel, results, watcher, machine.memory_bytes).run()
+    except KeyboardInterrupt:
+        console.print("stopped; earlier results are as they were")
+        raise typer.Exit(130) from None
     show.outcome(console, outcome)
     raise typer.Exit(0 if outcome.valid else NotValid.exit_code)
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
+from testbed.net.fabrics import ETHERNET_HEADER_BYTES
 from testbed.net.topology import Topology
 from testbed.telemetry.tables import COUNTERS, QUEUES, Records
 
 RATE_TOLERANCE = 0.01
-"""A link that is backlogged must carry its rate to within this; the rest is what one sample's ends may hide."""
-BUSY_SAMPLES = 5
-"""Fewer backlogged samples than this do not make a rate."""
+"""A link with a standing queue must carry its rate to within this, and no link may ever carry more."""
+WINDOW_PACKETS = 200
+"""Rates are taken over at least so many full packets, so that one more or less at the ends is half the tolerance."""
 
 
 @dataclass(frozen=True)
@@ -111,30 +110,42 @@ def check_rates(queues: Records, topology: Topology, interval_s: float) -> list[
     checks = []
     for link in sorted(series):
         direction = topology.direction(*link.split("->"))
-        busy, fastest_bps = _rates(series[link], 2 * direction.burst_bytes, interval_s)
-        limit_bps = direction.rate_bps * (1 + RATE_TOLERANCE) + 8 * direction.burst_bytes / interval_s
+        packet_bytes = topology.mtu_bytes + ETHERNET_HEADER_BYTES
+        fastest, busy = _fastest(series[link], WINDOW_PACKETS * packet_bytes, 2 * direction.burst_bytes, interval_s)
+        set_bps, name = direction.rate_bps, f"rate of {link}, set to {direction.rate_bps / 1e6:.2f} Mbit/s"
         faults = []
-        if fastest_bps > limit_bps:
-            faults.append(f"{link} carried {fastest_bps / 1e6:.1f} Mbit/s, set to {direction.rate_bps / 1e6:.1f}")
-        if len(busy) >= BUSY_SAMPLES and abs(median(busy) / direction.rate_bps - 1) > RATE_TOLERANCE:
-            faults.append(f"{link} gave {median(busy) / 1e6:.1f} Mbit/s, set to {direction.rate_bps / 1e6:.1f}")
-        found = f"{median(busy) / 1e6:.2f} Mbit/s while backlogged" if len(busy) >= BUSY_SAMPLES else "never backlogged"
-        checks.append(_check(f"rate of {link}, set to {direction.rate_bps / 1e6:.2f} Mbit/s", faults, found))
+        if fastest > set_bps * (1 + RATE_TOLERANCE):
+            faults.append(f"carried {fastest / 1e6:.2f} Mbit/s")
+        if busy and busy < set_bps * (1 - RATE_TOLERANCE):
+            faults.append(f"gave no more than {busy / 1e6:.2f} Mbit/s to a standing queue")
+        checks.append(
+            _check(name, faults, f"{busy / 1e6:.2f} Mbit/s to a standing queue" if busy else "never a standing queue")
+        )
     return checks
 
 
-def _rates(samples: list[tuple[float, int, int]], least_bytes: int, interval_s: float) -> tuple[list[float], float]:
-    """Return the rates between neighbouring samples with a queue at both ends, and the fastest between any two."""
-    busy, fastest = [], 0.0
-    for (t0, backlog0, tx0), (t1, backlog1, tx1) in pairwise(samples):
-        if t1 <= t0:
+def _fastest(
+    samples: list[tuple[float, int, int]], window_bytes: int, least_bytes: int, interval_s: float
+) -> tuple[float, float]:
+    """Return the highest rate in bit/s over any window of samples, and over any in which a queue stood at every sample.
+
+    samples: (time in s, backlog in bytes, bytes sent). A window holds `window_bytes` or more, so that a packet more or
+    less at its ends does not count; a queue stands where `least_bytes` wait. 0 where there is no such window.
+    """
+    fastest = busy = 0.0
+    first = 0
+    for last in range(1, len(samples)):
+        while samples[last][2] - samples[first + 1][2] >= window_bytes:
+            first += 1
+        window = samples[first : last + 1]
+        sent, length_s = window[-1][2] - window[0][2], window[-1][0] - window[0][0]
+        if sent < window_bytes or length_s < 0.5 * interval_s:
             continue
-        rate_bps = 8 * (tx1 - tx0) / (t1 - t0)
-        if t1 - t0 > 0.5 * interval_s:
-            fastest = max(fastest, rate_bps)
-        if backlog0 >= least_bytes and backlog1 >= least_bytes and t1 - t0 < 1.5 * interval_s:
-            busy.append(rate_bps)
-    return busy, fastest
+        rate_bps = 8 * sent / length_s
+        fastest = max(fastest, rate_bps)
+        if all(backlog >= least_bytes for _, backlog, _ in window) and length_s < (len(window) - 0.5) * interval_s:
+            busy = max(busy, rate_bps)
+    return fastest, busy
 
 
 def check_arm(folder: Path, topology: Topology, interval_s: float, drops_allowed: bool) -> list[Check]:

@@ -2,9 +2,9 @@
 
 A guest is one User-Mode Linux process and its children. It inherits one pipe for each stream (standard output,
 standard error, standard input, status, console) as a serial line, a descriptor for each folder it may see, and its
-job on the kernel's command line, so that no file is made for it: whichever way the launcher ends, there is nothing to clean
-up. The memory file has no name (O_TMPFILE), the kernel makes no pid folder, and the guest is killed by the host's kernel
-when its launcher dies.
+job on the kernel's command line, so that no file is made for it: whichever way the launcher ends, there is nothing to
+clean up. The memory file has no name (O_TMPFILE), the kernel makes no pid folder, and the guest is killed by the host's
+kernel when its launcher dies.
 
 Linux mixes its command line into its entropy. Descriptors therefore have the same numbers in every guest, and folders
 appear on the command line by descriptor, not by path: the same scenario gives the same packets in whichever folder it
@@ -44,7 +44,7 @@ COMMAND_LINE_MAX = 4096
 PIPE_BYTES = 1 << 20
 GUEST_UP = {"stage": "guest up"}
 DESCRIPTORS = {
-    name: 900 + number
+    name: 200 + number
     for number, name in enumerate(
         ("stdout", "stderr", "status", "console", "stdin", "terminal", "slot", "project", "write", "mount")
     )
@@ -278,7 +278,7 @@ class Guest:
                 preexec_fn=_before_exec(cpu, inherited),
                 start_new_session=True,
             )
-        except OSError as error:
+        except (OSError, subprocess.SubprocessError) as error:
             what = f"the guest kernel does not start: {error}"
             raise EnvironmentLacks(what, "python -m testbed kernel build") from error
 
