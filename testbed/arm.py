@@ -23,7 +23,7 @@ from typing import Any
 
 from controllers.sdn.config import Config
 from controllers.sdn.control import Client
-from testbed.errors import NotValid, OrreryError
+from testbed.errors import NotValid, exit_code
 from testbed.net.emulation import MANAGEMENT_IP, Emulation
 from testbed.net.topology import Topology
 from testbed.net.transport import Transport
@@ -256,14 +256,9 @@ def _first_line(*command: str) -> str:
 def main(arguments: list[str]) -> int:
     """Run the arm of the folder named; the exit code says whether its files may be believed."""
     (out,) = map(Path, arguments)
-    status = Status(os.environ.get("ORRERY_STATUS"))
     SCRATCH.mkdir(parents=True, exist_ok=True)
-    try:
-        Arm(json.loads((out / "plan.json").read_text()), out, status).run()
-    except OrreryError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    return 0
+    arm = Arm(json.loads((out / "plan.json").read_text()), out, Status(os.environ.get("ORRERY_STATUS")))
+    return exit_code(arm.run)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,9 @@ how to mend it, and leaves with the error's exit code.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 
 class OrreryError(Exception):
     """Base of every error a user may meet. `exit_code` is what the command line leaves with."""
@@ -37,3 +40,13 @@ class EnvironmentLacks(OrreryError):
     def __init__(self, what: str, mend: str) -> None:
         super().__init__(f"{what}\n  mend: {mend}")
         self.what, self.mend = what, mend
+
+
+def exit_code(program: Callable[[], object]) -> int:
+    """Run a program of ours to its end and return its exit code: 0, or that of the error it raised, which is said."""
+    try:
+        program()
+    except OrreryError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0

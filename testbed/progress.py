@@ -108,13 +108,13 @@ def _state(message: dict[str, Any]) -> str:
 def progress_bar(console: Console) -> Iterator[Callable[[float, str], None]]:
     """Yield what is told a fraction (0 to 1) and what is being done: a bar on a terminal, lines elsewhere."""
     if not console.is_terminal:
-        said: set[str] = set()
+        said: set[tuple[str, int]] = set()
 
         def line(fraction: float, text: str) -> None:
-            step = f"{text} {10 * int(10 * fraction)} %"
+            step = text.partition(":")[0], int(10 * fraction)
             if step not in said:
                 said.add(step)
-                console.print(step, highlight=False)
+                console.print(f"{text} ({100 * fraction:.0f} %)", highlight=False)
 
         yield line
         return

@@ -2,7 +2,7 @@
 
 results/two-jobs/            the last valid run
 results/two-jobs.invalid/    the last run whose results must not be believed, kept to find out why
-results/.two-jobs.XXXX/      a run in progress, locked by its launcher; the next run sweeps what a dead one left
+results/.two-jobs.k3x9/      a run in progress, locked by its launcher; the next run sweeps what a dead one left
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed.errors import InputError, OrreryError
+from testbed.errors import InputError, exit_code
 
 
 def run(argv: Sequence[str]) -> None:
@@ -24,12 +24,7 @@ def run(argv: Sequence[str]) -> None:
 
 def main() -> int:
     """Run the program; the exit code is the error's."""
-    try:
-        run(sys.argv[1:])
-    except OrreryError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    return 0
+    return exit_code(lambda: run(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 from controllers.sdn import framework, openflow
 from controllers.sdn.flows import COUNT_TABLE, Difference, Match, Output, Rule
-from testbed.errors import InputError, OrreryError
+from testbed.errors import InputError, exit_code
 
 NORMAL = 0xFFFFFFFA
 LEARN = Rule(COUNT_TABLE, 0, Match(), 0, Output(NORMAL))
@@ -48,12 +48,7 @@ def port_of(arguments: Sequence[str]) -> int:
 
 def main() -> int:
     """Serve until SIGTERM; the exit code is the error's."""
-    try:
-        framework.run(Learning, None, "127.0.0.1", port_of(sys.argv[1:]))
-    except OrreryError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    return 0
+    return exit_code(lambda: framework.run(Learning, None, "127.0.0.1", port_of(sys.argv[1:])))
 
 
 if __name__ == "__main__":

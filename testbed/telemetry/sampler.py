@@ -20,7 +20,7 @@ from pathlib import Path
 from socket import if_nametoindex
 from typing import NamedTuple, Protocol
 
-from testbed.errors import EnvironmentLacks, InputError, OrreryError
+from testbed.errors import EnvironmentLacks, InputError, exit_code
 from testbed.telemetry.qdisc import Qdisc, QdiscReader
 from testbed.telemetry.schedule import Schedule
 from testbed.telemetry.tables import QUEUES, Writer
@@ -144,19 +144,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; the exit code is the error's."""
     arguments = _arguments(argv)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    try:
-        if not arguments.interval >= MINIMUM_INTERVAL_S:
-            raise InputError("--interval", f"{arguments.interval} s is below {MINIMUM_INTERVAL_S} s")
-        ports = [resolve(given) for given in arguments.port]
-        _finest_timer()
-        reader = QdiscReader()
-        with QUEUES.writer(arguments.out) as writer:
-            watch(reader, ports, writer, arguments.epoch, arguments.interval)
-        reader.close()
-    except OrreryError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    return 0
+    return exit_code(lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    if not arguments.interval >= MINIMUM_INTERVAL_S:
+        raise InputError("--interval", f"{arguments.interval} s is below {MINIMUM_INTERVAL_S} s")
+    ports = [resolve(given) for given in arguments.port]
+    _finest_timer()
+    reader = QdiscReader()
+    with QUEUES.writer(arguments.out) as writer:
+        watch(reader, ports, writer, arguments.epoch, arguments.interval)
+    reader.close()
 
 
 if __name__ == "__main__":
