@@ -6,12 +6,13 @@ Decimal prefixes throughout (1 kB = 1000 B), binary ones where they are asked fo
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from decimal import Decimal, Overflow
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-_NUMBER = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:e-?[0-9]+)?)\s*([^\s0-9].*?)\s*")
+_NUMBER = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)\s*([^\s0-9].*?)\s*")
+_BEYOND = Decimal("1e18")
 RATE_UNITS = {"bit/s": 1, "kbit/s": 10**3, "Mbit/s": 10**6, "Gbit/s": 10**9}
 SIZE_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 DELAY_UNITS = {
@@ -27,7 +28,12 @@ def _parse(text: Any, units: dict[str, Any], example: str) -> Decimal:
         if text.strip().startswith("-"):
             raise ValueError(f'{text!r} is negative; write it as in "{example}"')
         raise ValueError(f'{text!r} is not one of the units {", ".join(units)}; write it as in "{example}"')
-    number: Decimal = Decimal(found[1].replace("_", "")) * units[found[2]]
+    try:
+        number: Decimal = Decimal(found[1].replace("_", "")) * units[found[2]]
+    except Overflow:
+        number = _BEYOND
+    if number >= _BEYOND:
+        raise ValueError(f"{text[:40]!r} is beyond what can be emulated")
     return number
 
 
