@@ -19,7 +19,7 @@ PATCHLEVEL = {version[1]}
 SUBLEVEL = {version[2]}
 
 allnoconfig:
-\tgrep -v '^#' $(KCONFIG_ALLCONFIG) | grep -v LOST > .config
+\tgrep -v '^#' $(KCONFIG_ALLCONFIG) | grep -v LOST | sed 's/FORCED=.*/FORCED=y/' > .config
 
 linux:
 \t@grep -q patched code.c

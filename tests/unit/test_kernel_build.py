@@ -155,11 +155,26 @@ def test_a_patch_that_does_not_fit_is_named(tmp_path: Path, recipe: Recipe, give
     assert remains() == []
 
 
-@pytest.mark.parametrize("options", ["CONFIG_A=y\nCONFIG_LOST=y\n", "CONFIG_A=y\nCONFIG_LOST=y\nCONFIG_B=n\n"])
-def test_an_option_that_is_not_taken_is_named(tmp_path: Path, given: Callable[[Path], Path], options: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("CONFIG_A=y\nCONFIG_LOST=y\n", "CONFIG_LOST=y"),
+        ("CONFIG_LOST=y\nCONFIG_B=n\nCONFIG_LOST_TOO=y\n", "CONFIG_LOST=y, CONFIG_LOST_TOO=y"),
+        ("CONFIG_A=n\nCONFIG_FORCED=n\n", "CONFIG_FORCED=n"),
+        ("CONFIG_A=y\nCONFIG_FORCED=7\n", "CONFIG_FORCED=7"),
+    ],
+)
+def test_an_option_that_is_not_taken_is_named(
+    tmp_path: Path, given: Callable[[Path], Path], options: str, named: str
+) -> None:
     given(fake_tree(tmp_path / "linux"))
-    with pytest.raises(EnvironmentLacks, match="does not take the options CONFIG_LOST=y of"):
+    with pytest.raises(EnvironmentLacks, match=f"does not take the options {named} of"):
         build(silent, fake_recipe(tmp_path / "recipe", options))
+
+
+def test_a_number_counts_only_where_there_is_such_an_option(tmp_path: Path, given: Callable[[Path], Path]) -> None:
+    given(fake_tree(tmp_path / "linux"))
+    build(silent, fake_recipe(tmp_path / "recipe", "CONFIG_A=7\nCONFIG_LOST=7\n"))
 
 
 def test_an_option_under_its_new_name_counts(
@@ -169,7 +184,7 @@ def test_an_option_under_its_new_name_counts(
     monkeypatch.setattr(builder, "RENAMED", {"CONFIG_LOST": "CONFIG_FOUND"})
     build(silent, fake_recipe(tmp_path / "recipe", "CONFIG_LOST=y\nCONFIG_FOUND=y\n"))
     with pytest.raises(EnvironmentLacks, match="CONFIG_LOST=y"):
-        build(silent, fake_recipe(tmp_path / "recipe", "CONFIG_A=y\nCONFIG_LOST=y\n"))
+        build(silent, fake_recipe(tmp_path / "recipe", "CONFIG_LOST=y\n"))
 
 
 @pytest.mark.parametrize(

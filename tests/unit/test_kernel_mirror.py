@@ -123,6 +123,7 @@ def test_a_release_named_by_its_state(monkeypatch: pytest.MonkeyPatch, tmp_path:
     [
         ("bookworm", ["bookworm-backports", "trixie-backports", "testing"]),
         ("forky", ["forky-backports", "testing"]),
+        ("", ["testing"]),
         ("unheard-of", ["unheard-of-backports", "testing"]),
     ],
 )

@@ -35,6 +35,7 @@ OUR_OPTIONS = ("rng-seed=", "hostfs-writable=", "time-travel")
 COMPILED = re.compile(r" +(CC|AS|USER) ")
 RENAMED = {"CONFIG_PROC_SYSCTL": "CONFIG_SYSCTL"}
 """Options asked for under an old name that newer kernels have under another one only."""
+ASSIGNMENT = re.compile(r"^(CONFIG_\w+)=(\w+)$", re.MULTILINE)
 SAME_EVERYWHERE = {
     "KBUILD_BUILD_USER": "orrery", "KBUILD_BUILD_HOST": "orrery", "KBUILD_BUILD_VERSION": "1",
     "KBUILD_BUILD_TIMESTAMP": "Tue Nov 14 22:13:20 UTC 2023",
@@ -108,11 +109,11 @@ def configure(tree: Path, config: Path, log: Path) -> None:
     without another one.
     """
     _make(tree, log, f"KCONFIG_ALLCONFIG={config}", "allnoconfig")
-    final = set((tree / ".config").read_text().splitlines())
+    final, asked = (dict(ASSIGNMENT.findall(path.read_text())) for path in (tree / ".config", config))
     wrong = []
-    for name, value in re.findall(r"^(CONFIG_\w+)=([yn])$", config.read_text(), re.MULTILINE):
-        is_set = f"{name}=y" in final or f"{RENAMED.get(name)}=y" in final
-        if is_set != (value == "y"):
+    for name, value in asked.items():
+        got = final.get(name, final.get(RENAMED.get(name, ""), "n"))
+        if got != value and (value in ("y", "n") or name in final):  # a number where there is such an option at all
             wrong.append(f"{name}={value}")
     if wrong:
         raise MisfitError(f"it does not take the options {', '.join(wrong)} of {config.name}")

@@ -85,8 +85,7 @@ def given_source() -> Path | None:
 
 
 def find(recipe: Recipe = RECIPE) -> Kernel | None:
-    """Return the newest kernel built from this recipe, or None; a user's own source counts alone where there
-    is one.
+    """Return the newest kernel built from this recipe, or None; a user's own source counts alone where there is one.
 
     Reads a few small files and never the network.
     """
@@ -149,8 +148,7 @@ def exclusive(progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def workspace(base: Path) -> Iterator[Path]:
-    """Yield an empty folder in `base` that is gone afterwards, and sweep away what killed builds have left
-    there.
+    """Yield an empty folder in `base` that is gone afterwards, and sweep away what killed builds have left there.
 
     The folder's own lock says whether its builder still lives: the system lets go of it when the process
     ends.

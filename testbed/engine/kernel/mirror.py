@@ -101,7 +101,7 @@ def own_archives(entries: list[Entry], codename: str) -> list[Archive]:
 def newer_suites(codename: str) -> list[str]:
     """Return the suites that may have a newer kernel than the release `codename`, the most settled first."""
     following = RELEASES[RELEASES.index(codename) + 1 :][:1] if codename in RELEASES else ()
-    return [*(f"{name}-backports" for name in (codename, *following)), "testing"]
+    return [*(f"{name}-backports" for name in (codename, *following) if name), "testing"]
 
 
 def release(os_release: Path) -> tuple[str, str]:

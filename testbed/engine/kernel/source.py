@@ -87,8 +87,7 @@ class AptSource:
 
 
 def sources(work: Path, progress: Progress, tried: list[str], etc: Path = Path("/etc")) -> Iterator[Source]:
-    """Yield kernel sources in the order of preference; each is looked for only when those before it did not
-    do.
+    """Yield kernel sources in the order of preference; each is looked for only when those before it did not do.
 
     `KERNEL_SOURCE`; what the machine's apt offers from 6.16 on; the same from newer suites of the machine's
     own archive; older ones, with which a guest is slower. What was in vain is added to `tried`, here and by
@@ -144,8 +143,7 @@ def _updated(apt: Apt, name: str, progress: Progress, tried: list[str]) -> bool:
 
 
 def given_version(path: Path) -> str:
-    """Return the version of a tree or tarball, with 8 digits of the tarball's own digest or of the tree's
-    path.
+    """Return the version of a tree or tarball, with 8 digits of the tarball's own digest or of the tree's path.
 
     Raises InputError when it is not a kernel's source.
     """
