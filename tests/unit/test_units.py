@@ -83,8 +83,9 @@ def test_a_delay_is_number_times_unit(number: float, unit: str) -> None:
 
 WRONG = [
     50, 5.0, True, None, ["50 Gbit/s"], {}, "", " ", "50", "Gbit/s", "-1 Gbit/s", "-1 s", "- 1 B", "+1 s", "1 s s",
-    "1 s 2", "one s", "1,5 ms", "1.5.0 s", ".5 s", "5. s", "0x10 B", "inf s", "nan s", "1e B", "1e2.5 B", "1 GBIT/S", "1 gbit/s",
-    "1 KB", "1 kb", "1 MS", "1 US", "1 Gbps", "1 min", "٣ s", "1e999 B", "1e400 s", "1e999999999 B", "9" * 5000 + " B",
+    "1 s 2", "one s", "1,5 ms", "1.5.0 s", ".5 s", "5. s", "0x10 B", "inf s", "nan s", "1e B", "1e2.5 B", "1 GBIT/S",
+    "1 gbit/s", "1 KB", "1 kb", "1 MS", "1 US", "1 Gbps", "1 min", "٣ s", "1e999 B", "1e400 s", "1e999999999 B",
+    "9" * 5000 + " B",
 ]  # fmt: skip
 
 
