@@ -111,9 +111,9 @@ def build(scenario: Scenario, where: str, base: Path = Path()) -> Experiment:
     scaling = Scaling(original, fabric.scale)
     try:
         topology = fabrics.build(fabric.topology, scaling.settings)
-        tcp = Transport(transport.congestion_control, transport.ecn, scaling.rto_min_s, transport.socket_buffer)
     except InputError as error:
-        raise InputError(where, f"fabric: {error.what}", error.mend) from error
+        raise InputError(where, f"fabric.topology: {error.what}", error.mend) from error
+    tcp = Transport(transport.congestion_control, transport.ecn, scaling.rto_min_s, transport.socket_buffer)
     places = _place(scenario, topology, where)
     jobs = tuple(
         _job(keys, places[keys.name], FIRST_DSCP + index, scenario, topology, base, where)

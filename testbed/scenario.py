@@ -50,6 +50,8 @@ class RedKeys(Part):
 
     @model_validator(mode="after")
     def _ordered(self) -> RedKeys:
+        if self.min < 1:
+            raise ValueError("min must be at least 1 B")
         if self.min > self.max:
             raise ValueError("min must not be above max (equal values make a step)")
         return self
@@ -64,7 +66,7 @@ class FabricKeys(Part):
     scale: Annotated[float, Field(ge=1, le=1000)] = 1.0
     host_delay: Delay = 2e-6
     fabric_delay: Delay = 0.0
-    loss: Probability = 0.0
+    loss: Annotated[float, Field(ge=0, lt=1)] = 0.0
     queue: Size = 16_000_000
     mtu_bytes: Annotated[int, Field(ge=1280, le=9000)] = 9000
     red: RedKeys = RedKeys()
@@ -78,6 +80,10 @@ class FabricKeys(Part):
             raise ValueError("the scaled rate falls below 100 kbit/s: use a smaller scale")
         if self.queue < 2 * (self.mtu_bytes + 14):
             raise ValueError("queue must hold at least two packets")
+        if self.queue >= 2**31:
+            raise ValueError("queue must be below 2 GiB, the most that the kernel counts")
+        if max(self.host_delay, self.fabric_delay) * self.scale >= 3600:
+            raise ValueError("a delay must be below an hour once multiplied by the scale")
         if self.red.max > self.queue:
             raise ValueError("red.max must not be above queue, or packets are dropped before they are marked")
         return self
@@ -89,7 +95,7 @@ class TransportKeys(Part):
     congestion_control: Literal["dctcp", "cubic", "reno", "bbr"] = "dctcp"
     ecn: bool = True
     rto_min: Delay = 4e-3
-    socket_buffer: Size = 16_000_000
+    socket_buffer: Annotated[Size, Field(ge=4096, lt=2**31)] = 16_000_000
 
     @model_validator(mode="after")
     def _dctcp_needs_ecn(self) -> TransportKeys:
@@ -193,7 +199,9 @@ class Scenario(Part):
     require: RequireKeys = RequireKeys()
 
     @model_validator(mode="after")
-    def _jobs_apart(self) -> Scenario:
+    def _together_possible(self) -> Scenario:
+        if not 1e-3 <= self.transport.rto_min * self.fabric.scale <= 120:
+            raise ValueError("transport.rto_min must be 1 ms to 120 s once multiplied by the scale")
         names = [job.name for job in self.job]
         if len(set(names)) != len(names):
             raise ValueError("two jobs have the same name")
@@ -211,12 +219,12 @@ def names() -> list[str]:
 
 def find(name_or_path: str) -> Path:
     """Return the file of a scenario given by name or by path. Raises InputError when there is none."""
-    own = FOLDER / f"{name_or_path}.toml"
-    if own.is_file():
-        return own
-    path = Path(name_or_path)
-    if path.is_file():
-        return path
+    for path in (FOLDER / f"{name_or_path}.toml", Path(name_or_path)):
+        try:
+            if path.is_file():
+                return path
+        except OSError as error:
+            raise InputError(name_or_path, f"cannot be read: {error.strerror}") from error
     raise InputError(name_or_path, "no such scenario or file", f"scenarios: {', '.join(names())}")
 
 

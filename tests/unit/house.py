@@ -15,6 +15,7 @@ import networkx as nx
 
 ERRORS, UNITS = "testbed.errors", "testbed.units"
 CASSINI, TELEMETRY, NET = "controllers.cassini", "testbed.telemetry", "testbed.net"
+NETSTORM, PLACEMENT = "controllers.netstorm", "controllers.placement"
 SDN, WORKLOADS, ENGINE, REPORT = "controllers.sdn", "workloads", "testbed.engine", "testbed.report"
 SCENARIO, RESULTS = "testbed.scenario", "testbed.results"
 EXPERIMENT, FIDELITY, DECIDE = "testbed.experiment", "testbed.fidelity", "testbed.decide"
@@ -26,17 +27,19 @@ ROOMS: dict[str, set[str]] = {
     ERRORS: set(),
     UNITS: set(),
     CASSINI: set(),
+    NETSTORM: set(),
+    PLACEMENT: {CASSINI},
     TELEMETRY: {ERRORS},
     NET: {ERRORS, UNITS, TELEMETRY},
     SDN: {ERRORS, NET, TELEMETRY},
     WORKLOADS: {ERRORS, NET, TELEMETRY},
     ENGINE: {ERRORS},
-    REPORT: {ERRORS, UNITS, CASSINI, "testbed.telemetry.tables"},
+    REPORT: {ERRORS, UNITS, CASSINI, NETSTORM, PLACEMENT, "testbed.telemetry.tables"},
     SCENARIO: {ERRORS, UNITS},
     RESULTS: {ERRORS},
     EXPERIMENT: {ERRORS, SCENARIO, SDN, WORKLOADS, NET},
     FIDELITY: {ERRORS, NET, TELEMETRY},
-    DECIDE: {ERRORS, EXPERIMENT, CASSINI, SDN, TELEMETRY},
+    DECIDE: {ERRORS, EXPERIMENT, CASSINI, NETSTORM, PLACEMENT, SDN, TELEMETRY},
     ARM: {ERRORS, SDN, WORKLOADS, NET, TELEMETRY},
     CAMPAIGN: {ERRORS, SCENARIO, RESULTS, EXPERIMENT, FIDELITY, DECIDE, REPORT, ENGINE},
     PROGRESS: set(),
@@ -63,7 +66,13 @@ INIT = "testbed.engine.guest.init"
 FRAMEWORK, FRAMEWORKS = "controllers.sdn.framework", ("ryu", "os_ken")
 COMPUTED = ("import_module", "__import__", "run_module")
 # Rooms that may use nothing but the standard library, and what beside it.
-ABSTINENT = {CASSINI: {"numpy"}, ERRORS: set(), INIT: set()}
+ABSTINENT = {
+    CASSINI: {"numpy"},
+    NETSTORM: {"numpy", "networkx"},
+    PLACEMENT: {"numpy", "networkx", "scipy", CASSINI},
+    ERRORS: set(),
+    INIT: set(),
+}
 
 
 @dataclass(frozen=True)
@@ -179,9 +188,8 @@ def _indulgent(everything: dict[str, list[Import]]) -> list[str]:
             if not within(module, place):
                 continue
             for one in made:
-                top = one.target.partition(".")[0]
-                fine = top in sys.stdlib_module_names or top in beside or within(one.target, place)
-                if not fine:
+                fine = one.target.partition(".")[0] in sys.stdlib_module_names
+                if not fine and not any(within(one.target, name) for name in (place, *beside)):
                     found.append(f"{one}, but {place} uses the standard library{_and(beside)} alone")
     return found
 
