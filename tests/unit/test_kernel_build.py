@@ -147,9 +147,12 @@ def test_a_kernel_that_lacks_our_patches_is_not_kept(
     assert find(recipe) is None
 
 
-def test_a_patch_that_does_not_fit_is_named(tmp_path: Path, recipe: Recipe, given: Callable[[Path], Path]) -> None:
+@pytest.mark.parametrize("code", ["something\nelse\n", "nearly\noriginal\nlast\n"])
+def test_a_patch_that_does_not_fit_exactly_is_named(
+    tmp_path: Path, recipe: Recipe, given: Callable[[Path], Path], code: str
+) -> None:
     tree = given(fake_tree(tmp_path / "linux"))
-    (tree / "code.c").write_text("something\nelse\n")
+    (tree / "code.c").write_text(code)
     with pytest.raises(EnvironmentLacks, match=r"fence\.patch does not apply"):
         build(silent, recipe)
     assert remains() == []
@@ -277,6 +280,22 @@ def test_an_interrupted_build_leaves_nothing(hanging: Hanging, number: signal.Si
     assert hanging.process.returncode in (128 + number, -number)
     assert remains() == []
     until(lambda: gone(hanging.compiler))
+
+
+def test_whatever_interrupts_a_build_ends_its_programs(
+    tmp_path: Path, recipe: Recipe, given: Callable[[Path], Path]
+) -> None:
+    pid = tmp_path / "pid"
+    given(fake_tree(tmp_path / "linux", f"\t@echo $$$$ >{pid}; echo '  CC      more.o'; exec sleep 1000"))
+
+    def interrupt(_: float, text: str) -> None:
+        if "compiling: 2" in text:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(interrupt, recipe)
+    until(lambda: gone(int(pid.read_text())))
+    assert remains() == []
 
 
 def test_a_killed_builds_remains_are_swept_by_the_next(

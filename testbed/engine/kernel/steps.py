@@ -65,7 +65,7 @@ def run(
     first.
     """
     tail: deque[str] = deque(maxlen=TAIL_LINES)
-    with log.open("a") as record, (stdin or Path(os.devnull)).open("rb") as source:
+    with log.open("a", buffering=1) as record, (stdin or Path(os.devnull)).open("rb") as source:
         process = subprocess.Popen(
             argv, cwd=cwd, env=env, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace", start_new_session=True, preexec_fn=_end_with(os.getpid()),
