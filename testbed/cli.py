@@ -31,6 +31,11 @@ Vswitch = Annotated[bool, typer.Option(help="Have Open vSwitch up first (takes 1
 Write = Annotated[Path | None, typer.Option("--write", help="The one folder of the host the guest may write to.")]
 
 
+def _console() -> Console:
+    """Return the console; where it is no terminal, lines are long enough for the tables."""
+    return Console() if sys.stdout.isatty() else Console(width=120)
+
+
 def _machine(mem: str, seed: int, real_time: bool) -> Machine:
     try:
         memory_bytes = parse_size(mem)
@@ -55,7 +60,7 @@ def run(
     from testbed import scenario as scenarios
     from testbed.experiment import build
 
-    console = Console()
+    console = _console()
     path = scenarios.find(scenario)
     loaded = scenarios.load(scenario, tuple(settings or ()))
     experiment = build(loaded, str(path), path.parent)
@@ -87,7 +92,7 @@ def list_(
     """List the scenarios that come with the project, or every key a scenario may have."""
     from testbed import scenario as scenarios
 
-    console = Console()
+    console = _console()
     if keys:
         for key, kind, default in scenarios.schema():
             console.print(f"{key:<34} {kind:<28} {default}", highlight=False, markup=False)
@@ -103,7 +108,7 @@ def report(folder: Annotated[Path, typer.Argument(help="A run's folder, as in re
     from testbed.report.rerun import redraw
 
     paths = redraw(folder)
-    show.saved_run(Console(), folder)
+    show.saved_run(_console(), folder)
     typer.echo("\n".join(str(path) for path in paths))
 
 
@@ -134,7 +139,7 @@ def doctor() -> None:
     from testbed.engine import doctor as machine
 
     checks = machine.checks()
-    show.machine(Console(), checks)
+    show.machine(_console(), checks)
     if not all(check.ok for check in checks if check.engine == "virtual"):
         raise typer.Exit(3)
 
@@ -144,7 +149,7 @@ def kernel_build(force: Annotated[bool, typer.Option(help="Build it even if it i
     """Build the guest's kernel into the user's cache, unless it is there already."""
     from testbed.engine.kernel import build
 
-    console = Console()
+    console = _console()
     with progress_bar(console) as told:
         kernel = build(told, force=force)
     _tell(console, kernel)
@@ -155,7 +160,7 @@ def kernel_info() -> None:
     """Say which kernel guests run on, and how it was built."""
     from testbed.engine.commands import ready_kernel
 
-    _tell(Console(), ready_kernel())
+    _tell(_console(), ready_kernel())
 
 
 @kernel_app.command("path")
