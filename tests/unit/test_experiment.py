@@ -1,0 +1,221 @@
+"""From a scenario to arms: which hosts, which links are shared, when everything starts, and what a guest is told."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scenario_texts import FINE
+from test_workloads_chakra import SMALL, encoded
+
+from controllers.sdn.paths import Routes
+from testbed import experiment, scenario
+from testbed.errors import InputError
+from testbed.experiment import Experiment, ring_pairs
+from testbed.net.topology import Topology
+from workloads.training.plan import JobPlan
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACED = """\
+name = "placed"
+title = "Where do the workers go?"
+[fabric]
+topology = "{topology}"
+scale = 50
+{jobs}
+[require]
+shared_links = false
+"""
+
+
+def build(*settings: str, name: str = "smoke") -> Experiment:
+    return experiment.build(scenario.load(name, settings), name)
+
+
+def placed(tmp_path: Path, topology: str, *workers: object) -> Experiment:
+    jobs = "".join(
+        f'[[job]]\nname = "job{number}"\nmodel = "vgg16"\nworkers = {json.dumps(each)}\n'
+        for number, each in enumerate(workers)
+    )
+    path = tmp_path / "placed.toml"
+    path.write_text(PLACED.format(topology=topology, jobs=jobs))
+    return build(name=str(path))
+
+
+@pytest.mark.parametrize("name", scenario.names())
+def test_every_scenario_that_comes_along_makes_sense(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = {job.trace for job in scenario.load(name).job if job.trace}
+    for trace in traces:  # real ones are no part of the project
+        (tmp_path / trace).write_bytes(encoded(SMALL))
+    monkeypatch.setenv("ORRERY_TRACES", str(tmp_path))
+    made = build(name=name)
+    assert made.scenario.name == name
+    assert made.scenario.title
+    assert made.shared
+    assert set(made.shared) <= set(made.used)
+    for arm in made.scenario.measure.arms:
+        trials = made.trials(arm, {job.name: 0.1 for job in made.jobs})
+        assert trials
+        json.dumps(made.arm_plan(arm, trials), allow_nan=False)
+
+
+def test_the_two_jobs_share_what_the_scenario_says() -> None:
+    made = build(name="two-jobs")
+    assert list(made.shared) == ["tor1->agg1", "agg1->tor1", "tor2->agg3", "agg3->tor2"]
+    routes = Routes(made.topology)
+    for link, names in made.shared.items():
+        assert names == ["vgg16-a", "vgg16-b"]
+        for job in made.jobs:
+            assert any(link in routes.route(*pair) for pair in ring_pairs(job))
+    assert made.captured == tuple(made.shared)
+
+
+def test_a_ring_goes_round() -> None:
+    job = build().jobs[0]
+    assert ring_pairs(job) == [("h1", "h3"), ("h3", "h1")]
+
+
+# Placement
+
+
+def test_workers_by_number_stand_in_different_racks(tmp_path: Path) -> None:
+    made = placed(tmp_path, "cassini-48", 6, 6, 12)
+    taken = [host for job in made.jobs for host in job.hosts]
+    assert len(set(taken)) == 24
+    rack = {host: made.topology.uplink(host) for host in made.topology.hosts}
+    for job in made.jobs:
+        assert all(rack[a] != rack[b] for a, b in pairwise(job.hosts))
+    assert {rack[host] for host in made.jobs[0].hosts} == {f"tor{n}" for n in range(1, 7)}
+
+
+def test_named_hosts_are_kept_from_the_others_even_of_earlier_jobs(tmp_path: Path) -> None:
+    made = placed(tmp_path, "dumbbell(2)", 2, ["h3", "h1"])
+    assert [job.hosts for job in made.jobs] == [("h2", "h4"), ("h3", "h1")]
+
+
+def test_the_last_free_host_can_be_had_and_none_beyond(tmp_path: Path) -> None:
+    assert len(placed(tmp_path, "dumbbell(2)", ["h1", "h2"], 2).jobs) == 2
+    with pytest.raises(InputError, match="3 workers, but only 2 of 4 hosts are free"):
+        placed(tmp_path, "dumbbell(2)", ["h1", "h2"], 3)
+    with pytest.raises(InputError, match="2 workers, but only 0 of 4 hosts are free"):
+        placed(tmp_path, "dumbbell(2)", 4, 2)
+
+
+@given(st.lists(st.integers(2, 6), min_size=1, max_size=6))
+def test_placement_gives_every_worker_a_host_of_its_own(sizes: list[int]) -> None:
+    text = {"name": "x", "title": "x", "fabric": {"topology": "leaf-spine(3, 2, 4)", "scale": 50}}
+    jobs = [{"name": f"job{n}", "model": "vgg16", "workers": size} for n, size in enumerate(sizes)]
+    read = scenario.Scenario.model_validate(text | {"job": jobs, "require": {"shared_links": False}})
+    if sum(sizes) > 12:
+        with pytest.raises(InputError, match="hosts are free"):
+            experiment.build(read, "x")
+        return
+    made = experiment.build(read, "x")
+    hosts = [host for job in made.jobs for host in job.hosts]
+    assert [job.workers for job in made.jobs] == sizes
+    assert len(set(hosts)) == len(hosts) == sum(sizes)
+    assert set(hosts) <= set(made.topology.hosts)
+
+
+def test_every_job_has_a_dscp_of_its_own(tmp_path: Path) -> None:
+    made = placed(tmp_path, "cassini-48", *[2] * 12)
+    assert sorted(job.dscp for job in made.jobs) == list(range(1, 13))
+
+
+# Trials
+
+
+def starts(made: Experiment, arm: str, **shifts_s: float) -> list[dict[str, float]]:
+    return [trial.starts_s for trial in made.trials(arm, {name.replace("_", "-"): s for name, s in shifts_s.items()})]
+
+
+def test_trials_of_the_arms_without_chance() -> None:
+    made = build("measure.trials.alone=2", "measure.trials.together=3", "measure.trials.cassini=2")
+    assert starts(made, "alone") == [{"vgg16-a": 0.0}, {"vgg16-b": 0.0}] * 2
+    assert starts(made, "together") == [{"vgg16-a": 0.0, "vgg16-b": 0.0}] * 3
+    assert starts(made, "cassini", vgg16_a=0.0, vgg16_b=0.125) == [{"vgg16-a": 0.0, "vgg16-b": 0.125}] * 2
+
+
+def test_random_starts_come_from_the_seed_and_nothing_else() -> None:
+    first, again = build("measure.trials.random=40"), build("measure.trials.random=40", "measure.iterations=3")
+    assert starts(first, "random") == starts(again, "random")
+    assert starts(first, "random")[:5] == starts(build(), "random")
+    other = build("measure.trials.random=40", "measure.seed=2")
+    assert all(a != b for a, b in zip(starts(first, "random"), starts(other, "random"), strict=True))
+
+
+def test_random_starts_fill_one_iteration() -> None:
+    made = build("measure.trials.random=400")
+    for job in made.jobs:
+        length_s = job.forward_s + job.backward_s
+        drawn = [trial[job.name] for trial in starts(made, "random")]
+        assert 0 <= min(drawn) < 0.05 * length_s
+        assert 0.95 * length_s < max(drawn) < length_s
+        assert abs(sum(drawn) / len(drawn) / length_s - 0.5) < 0.05
+        assert len(set(drawn)) > 390
+
+
+# What a guest is told
+
+
+def test_a_plan_says_everything_and_reads_back() -> None:
+    made = build("fabric.scale=100", "telemetry.capture.links=shared", "telemetry.queue_interval=1 ms")
+    plan: dict[str, Any] = json.loads(json.dumps(made.arm_plan("together", made.trials("together", {}))))
+    assert Topology.from_dict(plan["topology"]) == made.topology
+    assert tuple(JobPlan.from_dict(job) for job in plan["jobs"]) == made.jobs
+    assert plan["trials"] == [{"vgg16-a": 0.0, "vgg16-b": 0.0}]
+    assert plan["shared"] == plan["capture"]["links"] == ["s1->s2", "s2->s1"]
+    assert plan["queue_interval_s"] == 1e-3
+    assert plan["transport"] == {
+        "congestion_control": "dctcp", "ecn": True, "rto_min_s": 0.4, "socket_buffer_bytes": 16_000_000,
+    }  # fmt: skip
+
+
+def test_a_plan_does_not_tell_where_anything_lies(tmp_path: Path) -> None:
+    """The same scenario gives the same bytes in whichever folder it lies: a guest must not know."""
+    plans = []
+    for folder in (tmp_path / "a", tmp_path / "somewhere" / "else"):
+        folder.mkdir(parents=True)
+        (folder / "tiny.toml").write_text(FINE)
+        made = build(name=str(folder / "tiny.toml"))
+        plans.append(json.dumps(made.arm_plan("alone", made.trials("alone", {}))))
+    assert plans[0] == plans[1]
+    assert str(tmp_path) not in plans[0]
+    assert str(ROOT) not in plans[0]
+
+
+def test_scale_divides_rates_and_bytes_and_keeps_times() -> None:
+    one, fifty = build("fabric.scale=1"), build("fabric.scale=50")
+    assert one.topology.direction("s1", "s2").rate_bps == 50 * fifty.topology.direction("s1", "s2").rate_bps
+    assert one.topology.direction("s1", "s2").aqm == fifty.topology.direction("s1", "s2").aqm
+    for a, b in zip(one.jobs, fifty.jobs, strict=True):
+        assert (a.forward_s, a.backward_s) == (b.forward_s, b.backward_s)
+        # not exactly: the steps' latency grows with the scale, and Up keeps its length
+        assert a.sent_bytes(0) / b.sent_bytes(0) == pytest.approx(50, rel=0.01)
+
+
+# Traces
+
+
+def test_a_trace_is_looked_for_beside_the_scenario_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = FINE.replace('model = "vgg16"', 'trace = "mine.et"')
+    kept, beside = tmp_path / "kept", tmp_path / "beside"
+    for folder in (kept, beside):
+        folder.mkdir()
+    (beside / "tiny.toml").write_text(text)
+    (kept / "mine.et").write_bytes(encoded(SMALL))
+    monkeypatch.setenv("ORRERY_TRACES", f"{tmp_path}:{kept}")
+    read = scenario.load(str(beside / "tiny.toml"))
+    assert len(experiment.build(read, "x", beside).jobs[0].buckets) == 2
+    (beside / "mine.et").write_bytes(encoded(SMALL[:-2]))
+    assert len(experiment.build(read, "x", beside).jobs[0].buckets) == 1
+    (beside / "mine.et").write_bytes(b"\0" * 50)
+    with pytest.raises(InputError, match=r"^x: .*mine\.et"):
+        experiment.build(read, "x", beside)
