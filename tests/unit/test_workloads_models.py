@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from testbed.errors import InputError
 from workloads.models import (
+    MODELS,
     STEP_LATENCY_S,
     VGG16,
-    Layer,
-    Model,
     ddp_buckets,
     goodput_bps,
     job_plan,
@@ -21,22 +20,8 @@ from workloads.models import (
 )
 from workloads.training.plan import JobPlan
 
-TRUE = ddp_buckets(VGG16, VGG16.backward_s)
-
-
-def resnet50() -> Model:
-    """The parameters of torchvision's resnet50 in order of registration (arithmetic does not matter here)."""
-    tensors: list[tuple[int, ...]] = [(64 * 3 * 49,), (64, 64)]
-    inputs = 64
-    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
-        for block in range(blocks):
-            tensors += [(inputs * width,), (width, width), (width * width * 9,), (width, width)]
-            tensors += [(width * width * 4,), (width * 4, width * 4)]
-            if block == 0:
-                tensors += [(inputs * width * 4,), (width * 4, width * 4)]
-            inputs = width * 4
-    tensors.append((2048 * 1000, 1000))
-    return Model("resnet50", tuple(Layer("", each, 1) for each in tensors), 0.1, 0.2, 0.3)
+BACKWARD_S = 0.1
+TRUE = ddp_buckets(VGG16.layers, BACKWARD_S)
 
 
 def vgg16(workers: int, scale: float = 1.0) -> JobPlan:
@@ -53,7 +38,7 @@ def test_vgg16_has_its_published_parameters_and_arithmetic() -> None:
 
 def test_the_rule_gives_the_buckets_of_a_recorded_resnet50_run() -> None:
     # The same five numbers stand in MLCommons Chakra's sample trace of ResNet-50 under DDP.
-    sizes = [bucket.size_bytes for bucket in ddp_buckets(resnet50(), 0.2)]
+    sizes = [bucket.size_bytes for bucket in ddp_buckets(MODELS["resnet50"].layers, 0.2)]
     assert sizes == [8196000, 31502336, 26255360, 26550272, 9724160]
 
 
@@ -67,11 +52,11 @@ def test_vgg16_in_buckets() -> None:
 def test_buckets_are_ready_in_order_and_the_last_with_the_backward_pass() -> None:
     ready = [bucket.ready_s for bucket in TRUE]
     assert all(earlier < later for earlier, later in pairwise(ready))
-    assert ready[-1] == VGG16.backward_s
+    assert ready[-1] == BACKWARD_S
     # Fully connected layers: 89 % of the gradients, 0.8 % of the arithmetic.
     fully_connected = sum(layer.macs for layer in VGG16.layers[-3:]) * 2
     total = 2 * sum(layer.macs for layer in VGG16.layers) - VGG16.layers[0].macs
-    assert ready[2] == pytest.approx(VGG16.backward_s * fully_connected / total)
+    assert ready[2] == pytest.approx(BACKWARD_S * fully_connected / total)
 
 
 @given(st.integers(2, 24), st.sampled_from([1.0, 10.0, 50.0]), st.floats(0.11, 1.0))
@@ -113,6 +98,17 @@ def test_the_note_tells_both_volumes_truly(workers: int, ratio: str) -> None:
     assert f"{plan.sent_bytes(0) / own:.3f}" == ratio
 
 
+def test_the_job_of_the_shipped_scenarios_never_changes() -> None:
+    plan = vgg16(2, scale=50.0)
+    assert [bucket.size_bytes for bucket in plan.buckets] == [415055, 1700066, 10410779, 717196, 717248, 56259]
+    assert (plan.forward_s, plan.backward_s, plan.buckets[-1].ready_s) == (0.141, 0.1, 0.1)
+    assert plan.note == (
+        "vgg16, 2 workers: each sends 14016603 B per iteration (700830150 B unscaled), sized so that Up alone lasts"
+        " 114 ms at 50 Gbit/s; the model's own gradients are 553430176 B (528 MiB), of which a ring would send"
+        " 2(n-1)/n = 553430176 B: this is 1.266 times as much. Compute of the backward pass: 100 ms, an assumption."
+    )
+
+
 def test_scaling_divides_bytes_and_keeps_times() -> None:
     full, scaled = vgg16(2), vgg16(2, scale=50.0)
     assert (scaled.forward_s, scaled.backward_s) == (full.forward_s, full.backward_s) == (0.141, 0.1)
@@ -123,9 +119,12 @@ def test_scaling_divides_bytes_and_keeps_times() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"model": "vgg61"}, "job a, model: 'vgg61' is not known .known are vgg16"),
+        ({"model": "vgg61"}, "job a, model: 'vgg61' is not known .known are bert, camembert, dlrm, gpt1, .* vgg16"),
         ({"scale": 0.0}, "job a, scale: 0.0"),
         ({"hosts": ["h1"]}, "job a, hosts: 1 workers"),
+        ({"batch": 1400}, "job a, sizing: published-up has one size"),
+        ({"sizing": "as-you-like"}, "job a, sizing: 'as-you-like'"),
+        ({"model": "bert", "sizing": "published-up"}, "job a, sizing: no iteration of bert is published"),
     ],
 )
 def test_what_cannot_be_a_job_is_refused(change: dict[str, object], told: str) -> None:

@@ -3,4 +3,7 @@
 A trace is a graph of what one worker did. Its compute has durations, its collectives have sizes. Replaying
 it on another network keeps the first and the second, and lets the network decide how long the collectives
 take.
+
+Chakra's traces are recorded graphs (`chakra`, `replay`); ASTRA-sim's and AICB's workloads are lists of layers with
+times (`astrasim`, `aicb`), of which the all-reduces of gradients become a job (`gradients`).
 """
