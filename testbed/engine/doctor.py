@@ -23,7 +23,7 @@ GUEST_MEMORY_BYTES = 2 << 30
 """What a guest gets unless asked otherwise."""
 ADMIN_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 OVS_SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-MODULES = ("numpy", "networkx", "matplotlib", "pydantic", "pyroute2", "rich", "typer", "eventlet", "ryu")
+MODULES = ("numpy", "scipy", "networkx", "matplotlib", "pydantic", "rich", "typer", "eventlet", "ryu")
 NATIVE_MODULES = ("openvswitch", "veth", "sch_netem", "sch_tbf", "sch_red", "tcp_dctcp", "wireguard")
 TRACE_ME = "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) != 0)"
 
