@@ -6,9 +6,10 @@ what the hosts say (InCEPkts). A run in which they do not is not valid, whatever
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from testbed.net.fabrics import ETHERNET_HEADER_BYTES
@@ -47,7 +48,10 @@ class Counters:
 
 
 def deltas(records: Records) -> Iterator[Counters]:
-    """Yield the difference between the end and the begin of every trial, link by link (counters.csv)."""
+    """Yield the difference between the end and the begin of every trial, link by link (counters.csv).
+
+    An end without its begin is left out: see `check_complete`.
+    """
     columns = ("tx_packets", "ce_in_packets", "marked_packets", "dropped_packets", "ce_out_packets")
     values = {column: records.counts(column) for column in columns}
     begins: dict[tuple[str, str], dict[str, int | None]] = {}
@@ -57,9 +61,9 @@ def deltas(records: Records) -> Iterator[Counters]:
         here = {column: values[column][row] for column in columns}
         if label == "begin":
             begins[trial, link] = here
+        if label != "end" or (trial, link) not in begins:
             continue
-        before = begins[trial, link]
-        passed = {column: _minus(here[column], before[column]) for column in columns}
+        passed = {column: _minus(here[column], begins[trial, link][column]) for column in columns}
         yield Counters(
             trial, link, passed["tx_packets"], passed["ce_in_packets"] or 0, passed["marked_packets"] or 0,
             passed["dropped_packets"] or 0, passed["ce_out_packets"] or 0,
@@ -70,21 +74,46 @@ def _minus(after: int | None, before: int | None) -> int | None:
     return None if after is None or before is None else after - before
 
 
+def check_complete(records: Records, topology: Topology) -> list[Check]:
+    """Every source must have spoken of every directed link, once at the begin and once at the end of every trial."""
+    counted = Counter(zip(records.text("trial"), records.text("label"), records.text("link"), strict=True))
+    trials, links = sorted({trial for trial, _, _ in counted}), [f"{a}->{b}" for a, b in topology.directed()]
+    wanted = [(trial, label, link) for trial in trials for label in ("begin", "end") for link in links]
+    faults = [
+        f"{link}, trial {trial}: {counted[trial, label, link]} counts at its {label}"
+        for trial, label, link in wanted
+        if counted[trial, label, link] != 1
+    ]
+    switches = set(topology.switches)
+    silent = zip(records.text("link"), records.counts("ce_in_packets"), records.counts("ce_out_packets"), strict=True)
+    for link, ce_in, ce_out in silent:
+        a, _, b = link.partition("->")
+        if ce_in is None and a in switches:
+            faults.append(f"{link}: {a} did not say what it forwarded")
+        if ce_out is None:
+            faults.append(f"{link}: {b} did not say what it received")
+    if not trials:
+        faults.append("no trial was counted")
+    return [_check("all sources counted every link in every trial", faults, f"{len(wanted)} counts")]
+
+
 def check_marks(counters: list[Counters], topology: Topology) -> list[Check]:
-    """Hold the three accounts of CE marks against each other, on every directed link and in sum.
+    """Hold the three accounts of CE marks against each other: on every directed link, in every switch, and in sum.
 
     RED counts a packet that was CE already as marked again, so with CE_in packets marked on entry and `marks` by the
-    queue: max(CE_in, marks) <= CE_out <= CE_in + marks, and CE_out = marks where nothing came in marked.
+    queue: max(CE_in, marks) <= CE_out <= CE_in + marks, and CE_out = marks where nothing came in marked. Packets that
+    were lost on the way, in the queue or by the link's own random loss, may be missing from CE_out. A switch forwards
+    what it receives: what comes in marked on all its links together is what goes on to its queues marked.
     """
     faults = [
         f"{c.link}, trial {c.trial}: {c.ce_in_packets} came marked, the queue marked {c.marked_packets}, "
         f"but {c.ce_out_packets} left marked"
         for c in counters
-        if not max(c.ce_in_packets, c.marked_packets) <= c.ce_out_packets <= c.ce_in_packets + c.marked_packets
+        if not _least(c, topology) <= c.ce_out_packets <= c.ce_in_packets + c.marked_packets
     ]
     total = sum(c.ce_out_packets for c in counters)
     what = "CE marks: queues, switches and hosts agree on every link"
-    checks = [_check(what, faults, f"{total} marked arrivals agree")]
+    checks = [_check(what, faults, f"{total} marked arrivals agree"), _check_switches(counters, topology)]
     hosts = set(topology.hosts)
     at_hosts = sum(c.ce_out_packets for c in counters if c.link.rpartition("->")[2] in hosts)
     bound = sum(c.marked_packets for c in counters)
@@ -96,6 +125,30 @@ def check_marks(counters: list[Counters], topology: Topology) -> list[Check]:
     return checks
 
 
+def _least(c: Counters, topology: Topology) -> int:
+    """Return how many marked packets must at least have arrived."""
+    lossy = topology.direction(*c.link.split("->")).loss > 0
+    return max(0, max(0 if lossy else c.ce_in_packets, c.marked_packets) - c.dropped_packets)
+
+
+def _check_switches(counters: list[Counters], topology: Topology) -> Check:
+    received: dict[tuple[str, str], int] = defaultdict(int)
+    forwarded: dict[tuple[str, str], int] = defaultdict(int)
+    for c in counters:
+        a, _, b = c.link.partition("->")
+        forwarded[c.trial, a] += c.ce_in_packets
+        received[c.trial, b] += c.ce_out_packets
+    trials = sorted({c.trial for c in counters})
+    places = [(trial, switch) for trial in trials for switch in topology.switches]
+    faults = [
+        f"{place[1]}, trial {place[0]}: {received[place]} came marked, {forwarded[place]} went on"
+        for place in places
+        if received[place] != forwarded[place]
+    ]
+    total = sum(received[place] for place in places)
+    return _check("CE packets into every switch go on from it", faults, f"{total} marked packets forwarded")
+
+
 def check_drops(counters: list[Counters], allowed: bool) -> list[Check]:
     """No queue may have dropped a packet, unless the scenario expects it."""
     faults = [f"{c.link}, trial {c.trial}: {c.dropped_packets} dropped" for c in counters if c.dropped_packets]
@@ -104,20 +157,43 @@ def check_drops(counters: list[Counters], allowed: bool) -> list[Check]:
     return [_check("no packet was dropped", faults, "none")]
 
 
-def check_rates(queues: Records, topology: Topology, interval_s: float) -> list[Check]:
+def check_marking(queues: Records, topology: Topology, watched: Iterable[str]) -> list[Check]:
+    """A queue above the threshold from which marking is certain must have marked, on every watched link (queues.csv).
+
+    The queue cannot have grown from below the threshold to two packets above it without a packet that found it above.
+    """
+    packet_bytes = topology.mtu_bytes + ETHERNET_HEADER_BYTES
+    faults, above = [], 0
+    for link in watched:
+        aqm, seen = topology.direction(*link.split("->")).aqm, queues.where(link=link)
+        if aqm is None:
+            continue
+        times, backlogs = seen.numbers("t_s"), [backlog or 0 for backlog in seen.counts("backlog_bytes")]
+        columns = (seen.counts("marked_packets"), seen.counts("dropped_packets"))
+        marked = [(marks or 0) + (drops or 0) for marks, drops in zip(*columns, strict=True)]
+        for before, after in pairwise(range(len(backlogs))):
+            if backlogs[before] < aqm.max_bytes and backlogs[after] >= aqm.max_bytes + 2 * packet_bytes:
+                above += 1
+                if marked[after] <= marked[before]:
+                    faults.append(f"{link} held {backlogs[after]} B at {times[after]:.3f} s and marked nothing")
+    what = "queues above the threshold marked"
+    return [_check(what, faults, f"{above} times" if above else "never above it")]
+
+
+def check_rates(queues: Records, topology: Topology, interval_s: float, watched: Iterable[str]) -> list[Check]:
     """Hold the rate of every watched link, while it was backlogged, against its setting (queues.csv)."""
     series: dict[str, list[tuple[float, int, int]]] = defaultdict(list)
     backlogs, sent = queues.counts("backlog_bytes"), queues.counts("tx_bytes")
     for t_s, link, backlog, tx in zip(queues.numbers("t_s"), queues.text("link"), backlogs, sent, strict=True):
         series[link].append((t_s, backlog or 0, tx or 0))
     checks = []
-    for link in sorted(series):
+    for link in watched:
         direction = topology.direction(*link.split("->"))
         packet_bytes = topology.mtu_bytes + ETHERNET_HEADER_BYTES
         fastest, busy = _fastest(series[link], WINDOW_PACKETS * packet_bytes, 2 * direction.burst_bytes, interval_s)
         set_bps, name = direction.rate_bps, f"rate of {link}, set to {direction.rate_bps / 1e6:.2f} Mbit/s"
         tolerance = _tolerance(direction, interval_s)
-        faults = []
+        faults = [] if len(series[link]) > 1 else ["nobody watched it"]
         if fastest > set_bps * (1 + RATE_TOLERANCE):
             faults.append(f"carried {fastest / 1e6:.2f} Mbit/s")
         if busy and busy < set_bps * (1 - tolerance):
@@ -162,12 +238,21 @@ def _fastest(
     return fastest, busy
 
 
-def check_arm(folder: Path, topology: Topology, interval_s: float, drops_allowed: bool) -> list[Check]:
-    """Return every check on the files of one arm. Raises InputError when a file is missing or not what it should be."""
-    counters = list(deltas(COUNTERS.read(folder / COUNTERS.file)))
-    checks = [*check_marks(counters, topology), *check_drops(counters, drops_allowed)]
-    if (folder / QUEUES.file).exists():
-        checks += check_rates(QUEUES.read(folder / QUEUES.file), topology, interval_s)
+def check_arm(
+    folder: Path, topology: Topology, interval_s: float, drops_allowed: bool, watched: Iterable[str]
+) -> list[Check]:
+    """Return every check on the files of one arm, whose `watched` links were sampled every `interval_s`.
+
+    Raises InputError when a file is missing or not what it should be.
+    """
+    records, watched = COUNTERS.read(folder / COUNTERS.file), tuple(watched)
+    counters = list(deltas(records))
+    checks = [*check_complete(records, topology), *check_marks(counters, topology)]
+    checks += check_drops(counters, drops_allowed)
+    if watched:
+        queues = QUEUES.read(folder / QUEUES.file)
+        checks += check_marking(queues, topology, watched)
+        checks += check_rates(queues, topology, interval_s, watched)
     return checks
 
 
