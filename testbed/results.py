@@ -7,17 +7,21 @@ results/.two-jobs.k3x9/      a run in progress, locked by its launcher; the next
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from testbed.errors import InputError
 
 DEFAULT = Path(__file__).resolve().parents[1] / "results"
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+"""From the Linux headers fcntl.h and fs.h."""
 
 
 @contextmanager
@@ -43,13 +47,30 @@ def in_progress(results: Path, name: str) -> Iterator[Path]:
 
 
 def publish(folder: Path, place: Path) -> Path:
-    """Put a finished run in its place, in place of an earlier one; return the place."""
-    old = folder.with_name(folder.name + ".old")
-    with suppress(FileNotFoundError):
-        place.rename(old)
-    folder.rename(place)
-    shutil.rmtree(old, ignore_errors=True)
+    """Put a finished run in its place, in place of an earlier one; return the place.
+
+    At every moment one of the two is there. The earlier one is then where the run was, and goes with it.
+    """
+    try:
+        folder.rename(place)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        _exchange(folder, place)
     return place
+
+
+def _exchange(folder: Path, place: Path) -> None:
+    paths = os.fsencode(folder), os.fsencode(place)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(AT_FDCWD, paths[0], AT_FDCWD, paths[1], RENAME_EXCHANGE) == 0:
+        return
+    if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):  # a file system that cannot
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder), None, str(place))
+    aside = folder.with_name(folder.name + ".old")
+    place.rename(aside)
+    folder.rename(place)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _sweep(results: Path, name: str) -> None:
