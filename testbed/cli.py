@@ -26,7 +26,7 @@ app.add_typer(kernel_app, name="kernel")
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 Memory = Annotated[str, typer.Option("--mem", help="Memory of the guest, as in 2GB.")]
-Seed = Annotated[int, typer.Option(help="Seed of all the guest's entropy.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all the guest's entropy.")]
 Vswitch = Annotated[bool, typer.Option(help="Have Open vSwitch up first (takes 10 s of a wall-clock guest).")]
 Write = Annotated[Path | None, typer.Option("--write", help="The one folder of the host the guest may write to.")]
 
