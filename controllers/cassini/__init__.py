@@ -10,8 +10,14 @@ the capacity. Rotating the circles against each other until the score is highest
     profile        cumulative byte counters of a job alone -> its bandwidth over one iteration
     circle         profiles -> the unified circle of a link
     compatibility  excess and score of given rotations; the best rotation
-    search, slack  how the best rotation is found, and which of several equally good ones is taken
+    system         jobs on one link, or on several at once, as numbers: what one more job costs
+    search, slack  how the best rotations are found, and which of several equally good ones are taken
     decision       what is decided for one link, what it predicts, and its form as JSON
+    affinity       which jobs meet on which links; one time-shift per job out of the delays of its links
+    module         candidate placements -> the best one, and the time-shifts of its jobs
+
+A job may share different links with different jobs, and the links may ask for shifts that contradict each other. How
+that is decided, and what the paper does instead, is told in `affinity` and `module`.
 
 Numbers in, decisions out: nothing here reads a file or knows of a network. After Rajasekaran, Ghobadi and Akella,
 "CASSINI: Network-Aware Job Scheduling in Machine Learning Clusters", NSDI 2024 (arXiv 2308.00852).

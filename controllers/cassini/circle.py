@@ -14,11 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
 from controllers.cassini.profile import Floats, Profile
 
+ANGLES = 72  # 5 degrees of an iteration
 QUANTUM_S = 1e-3
 LONGEST_S = 10.0
 SAME = 0.005  # iteration times closer than this (relative) are one iteration time measured twice
@@ -29,7 +32,7 @@ class UnifiedCircle:
     """Jobs on one circle (paper, section 3). All lengths are whole numbers of slots.
 
     `slots` is the perimeter, the |A| of the score; `lengths[j]` the quantised iteration of job j and `demands[j]` its
-    bandwidth in bit/s in each slot of one iteration, shape (lengths[j],).
+    bandwidth in bit/s in each slot of one iteration, shape (lengths[j],). Iteration times are multiples of `quantum_s`.
     """
 
     jobs: tuple[str, ...]
@@ -63,35 +66,52 @@ class UnifiedCircle:
         )
 
 
-def quantise(periods_s: Sequence[float], quantum_s: float, longest_s: float) -> tuple[list[int], float]:
-    """Return each iteration time as a whole number of beats, rounded upwards, and the beat in seconds.
+@lru_cache(maxsize=4096)
+def quantise(periods_s: tuple[float, ...], quantum_s: float, longest_s: float) -> tuple[int, ...]:
+    """Return each iteration time in quanta, rounded upwards so that all divide one perimeter up to `longest_s`.
 
-    Iteration times that differ by less than half a percent count as equal, the longest of them for all. The beat is
-    a multiple of the quantum: of all multiples whose perimeter is at most `longest_s`, the one that pads the worst
-    padded job least, relative to its iteration time (the smaller one of two equal ones). So the quantum itself is
-    used whenever its perimeter fits. Raises ValueError when even a beat as long as the longest iteration does not.
+    Iteration times that differ by less than half a percent count as equal, the longest of them for all. Of all
+    perimeters, taken is the one that pads the worst padded job least, relative to its iteration time; of several, the
+    one that pads least in all, then the shortest. Raises ValueError when the longest iteration is no shorter than
+    the longest perimeter.
     """
     if quantum_s <= 0:
         raise ValueError(f"a quantum of {quantum_s} s is not a time")
-    alike = _alike(periods_s)
-    exact = [period / quantum_s for period in alike]
-    best: tuple[float, int, list[int]] | None = None
-    for multiple in range(1, math.ceil(max(exact)) + 1):
-        beats = [max(1, math.ceil(units / multiple - 1e-3)) for units in exact]  # a thousandth of a beat is rounding
-        if math.lcm(*beats) * multiple * quantum_s > longest_s * (1 + 1e-9):
-            continue
-        padding = max(beat * multiple / units for beat, units in zip(beats, exact, strict=True))
-        if best is None or padding < best[0] - 1e-9:
-            best = padding, multiple, beats
-    if best is None:
-        raise ValueError(f"an iteration of {max(alike):g} s is longer than the longest perimeter, {longest_s:g} s")
-    return best[2], best[1] * quantum_s
+    exact = [period / quantum_s for period in _alike(periods_s)]
+    least = [max(1, math.ceil(units - 1e-3)) for units in exact]  # a thousandth of a quantum is rounding
+    longest = math.floor(longest_s / quantum_s + 1e-6)
+    if math.lcm(*least) <= longest:
+        return tuple(least)
+    if max(least) > longest:
+        raise ValueError(
+            f"an iteration of {max(exact) * quantum_s:g} s is longer than the longest perimeter, {longest_s:g} s"
+        )
+    divisors = _divisors(longest, set(least))
+    worst, total = np.zeros(longest + 1), np.zeros(longest + 1)
+    for units, needed in zip(exact, least, strict=True):
+        padding = divisors[needed] / units
+        worst, total = np.maximum(worst, padding), total + padding
+    perimeter = min(np.flatnonzero(worst <= worst.min() + 1e-9), key=lambda at: (round(float(total[at]), 9), at))
+    return tuple(int(divisors[needed][perimeter]) for needed in least)
+
+
+def _divisors(longest: int, needed: set[int]) -> dict[int, Floats]:
+    """Return for each needed length the least divisor of every perimeter that is as long; infinite where none is.
+
+    Divisors beyond three times the longest length are left out: half of that always serves.
+    """
+    least, found = np.full(longest + 1, np.inf), {}
+    for length in range(min(longest, 3 * max(needed)), min(needed) - 1, -1):
+        least[length::length] = length
+        if length in needed:
+            found[length] = least.copy()
+    return found
 
 
 def unify(
     profiles: Sequence[Profile],
     *,
-    angles: int = 72,
+    angles: int = ANGLES,
     quantum_s: float = QUANTUM_S,
     longest_s: float = LONGEST_S,
 ) -> UnifiedCircle:
@@ -100,18 +120,27 @@ def unify(
     angles: how many slots the *shortest* iteration has at least; all others have more. Raises ValueError for no
     profile, two of the same job, and iteration times that no perimeter up to `longest_s` can hold (see `quantise`).
     """
+    quanta = quantise(tuple(profile.period_s for profile in profiles), quantum_s, longest_s) if profiles else ()
+    return lay(profiles, quanta, quantum_s, slot_of(quanta, angles) if quanta else Fraction(1))
+
+
+def slot_of(quanta: Sequence[int], angles: int) -> Fraction:
+    """Return the longest slot in quanta that divides all iterations and cuts the shortest into `angles` at least."""
+    if angles < 2:
+        raise ValueError(f"{angles} angles do not make a circle")
+    common = math.gcd(*quanta)
+    return Fraction(common, math.ceil(common * angles / min(quanta)))
+
+
+def lay(profiles: Sequence[Profile], quanta: Sequence[int], quantum_s: float, slot: Fraction) -> UnifiedCircle:
+    """Put profiles on one circle whose iteration times and slot are known, in quanta. Raises ValueError as `unify`."""
     jobs = tuple(profile.job for profile in profiles)
     if not jobs or len(set(jobs)) != len(jobs):
         raise ValueError(f"a circle needs jobs of different names, not {list(jobs)}")
-    if angles < 2:
-        raise ValueError(f"{angles} angles do not make a circle")
-    beats, beat_s = quantise([profile.period_s for profile in profiles], quantum_s, longest_s)
-    common = math.gcd(*beats)
-    cuts = math.ceil(common * angles / min(beats))  # slots in the greatest common divisor of the iteration times
-    lengths = tuple(beat // common * cuts for beat in beats)
-    slot_s = common * beat_s / cuts
+    lengths = tuple(int(length / slot) for length in quanta)
+    slot_s = float(slot) * quantum_s
     demands = tuple(_resample(profile, length, slot_s) for profile, length in zip(profiles, lengths, strict=True))
-    return UnifiedCircle(jobs, beat_s, slot_s, math.lcm(*lengths), lengths, demands)
+    return UnifiedCircle(jobs, quantum_s, slot_s, math.lcm(*lengths), lengths, demands)
 
 
 def _alike(periods_s: Sequence[float]) -> list[float]:

@@ -7,8 +7,9 @@ A score of 1 says that the link carries everything as it comes; it has no lower 
 any multiple of the capacity. The search is over all rotations on the slots of the unified circle:
 
 - up to three jobs: every rotation is looked at, so the best one is known to be the best;
-- more: `search.minimise`, which either proves that its result is within `gap` of the best score, or says that it
-  could not and how far off the best might be.
+- more: likewise where there are no more rotations than with four jobs of 72 slots; elsewhere `search.minimise`, which
+  either proves that its result is within `gap` of the best score, or says that it could not and how far off the best
+  might be.
 
 Real jobs jitter, so of all rotations with the best score the one with the most *slack* is taken: that which leaves
 the job that may move least the most room to move, then the most room in all, then the smallest delays in the order
@@ -27,8 +28,10 @@ import numpy as np
 from controllers.cassini import search, slack
 from controllers.cassini.circle import UnifiedCircle
 from controllers.cassini.profile import Floats
+from controllers.cassini.system import System
 
 EXHAUSTIVE_JOBS = 3
+FEW_CELLS = 2**25  # with more than three jobs every rotation is looked at only if that is no more than this
 EXHAUSTIVE_CELLS = 2**28  # beyond this even three jobs are left to branch and bound, without a limit on its work
 
 
@@ -82,26 +85,48 @@ def best_rotation(
     if not capacity_bps > 0:
         raise ValueError(f"a capacity of {capacity_bps} bit/s cannot be shared")
     order = sorted(range(len(circle.jobs)), key=lambda index: circle.jobs[index])
-    demands = [circle.demands[index] / capacity_bps for index in order]
-    lengths = [circle.lengths[index] for index in order]
-    unshifted = search.mean_excess(demands, [0] * len(order))
-    if len(order) <= EXHAUSTIVE_JOBS and math.prod(lengths) <= EXHAUSTIVE_CELLS:
-        found = search.exhaust(demands)
-        best = lower = float(found.min())
-        chosen, free = slack.widest(found, lengths, max(best, min(best + tie, unshifted)))
-    else:
-        exact = len(order) <= EXHAUSTIVE_JOBS
-        outcome = search.minimise(demands, gap=0.0 if exact else gap, budget=None if exact else budget)
-        best, lower = outcome.excess, outcome.lower
-        limit = max(best, min(best + tie, unshifted))
-        chosen, free = slack.centred(demands, outcome.rotations, limit)
+    system = System.of_link([circle.demands[index] / capacity_bps for index in order])
+    found = least(system, gap=gap, budget=budget)
+    chosen, free = settle(system, found, tie=tie)
     back = [order.index(index) for index in range(len(order))]
     rotations = tuple(chosen[at] for at in back)
     return Rotation(
         rotations=rotations,
         slack=tuple(free[at] for at in back),
         score=score(circle, rotations, capacity_bps),
-        best=1 - best,
-        bound=1 - lower,
-        proved=best - lower <= (0.0 if len(order) <= EXHAUSTIVE_JOBS else gap) + search.ROUNDING,
+        best=1 - found.excess,
+        bound=1 - found.lower,
+        proved=found.excess - found.lower <= (0.0 if _exact(system) else gap) + search.ROUNDING,
     )
+
+
+def least(
+    system: System, *, gap: float, budget: int | None, starts: int = search.STARTS, floor: float = 0.0
+) -> search.Outcome:
+    """Return rotations with the least excess, the mean over the system's links; see `search.minimise`."""
+    if _exhaustible(system):
+        found = system.exhaust()
+        at = np.unravel_index(int(np.argmin(found)), found.shape)
+        return search.Outcome((0, *(int(index) for index in at)), float(found.min()), float(found.min()))
+    exact = _exact(system)
+    return search.minimise(
+        system, gap=0.0 if exact else gap, budget=None if exact else budget, starts=starts, floor=floor
+    )
+
+
+def settle(system: System, found: search.Outcome, *, tie: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return rotations as good as those found, up to the tie, that have the most slack; and each job's slack."""
+    unshifted = system.excess(dict.fromkeys(range(len(system.lengths)), 0))
+    limit = max(found.excess, min(found.excess + tie, unshifted))
+    if _exhaustible(system):
+        return slack.widest(system.exhaust(), system.lengths, limit)
+    return slack.centred(system, found.rotations, limit)
+
+
+def _exact(system: System) -> bool:
+    return len(system.lengths) <= EXHAUSTIVE_JOBS and system.common
+
+
+def _exhaustible(system: System) -> bool:
+    most = EXHAUSTIVE_CELLS if _exact(system) else FEW_CELLS
+    return system.common and math.prod(system.lengths) <= most

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from controllers.cassini import search
-from controllers.cassini.circle import LONGEST_S, QUANTUM_S, UnifiedCircle, unify
-from controllers.cassini.compatibility import best_rotation, excess_bps, score
+from controllers.cassini.circle import ANGLES, LONGEST_S, QUANTUM_S, UnifiedCircle, unify
+from controllers.cassini.compatibility import Rotation, best_rotation, excess_bps, score
 from controllers.cassini.profile import Floats, Profile
 
 TIE = 1e-3  # scores closer than this are equal: no profile is measured better
@@ -51,8 +51,7 @@ class Decision:
 
     `score` belongs to the rotations chosen, `score_unshifted` to none at all; `score_bound` is the highest score there
     can be as far as is known, `proved` whether `score` is known to be as close to it as was asked for (always so for
-    up to three jobs). `slots` of `slot_s` seconds make the perimeter; `quantum_s` is the beat all iteration times are
-    multiples of.
+    up to three jobs). `slots` of `slot_s` seconds make the perimeter; iteration times are multiples of `quantum_s`.
     """
 
     link: str
@@ -97,7 +96,7 @@ def decide(
     profiles: Sequence[Profile],
     capacity_bps: float,
     *,
-    angles: int = 72,
+    angles: int = ANGLES,
     quantum_s: float = QUANTUM_S,
     longest_s: float = LONGEST_S,
     tie: float = TIE,
@@ -112,6 +111,13 @@ def decide(
     """
     circle = unify(profiles, angles=angles, quantum_s=quantum_s, longest_s=longest_s)
     chosen = best_rotation(circle, capacity_bps, tie=tie, gap=gap, budget=budget)
+    return describe(link, profiles, circle, chosen, capacity_bps, tie=tie)
+
+
+def describe(
+    link: str, profiles: Sequence[Profile], circle: UnifiedCircle, chosen: Rotation, capacity_bps: float, *, tie: float
+) -> Decision:
+    """Return the decision that rotations of a circle amount to. profiles: those the circle was made of, in order."""
     still = [0] * len(profiles)
     before, after = (_excess_bytes(circle, rotations, capacity_bps) for rotations in (still, chosen.rotations))
     jobs = tuple(

@@ -6,21 +6,21 @@ Taken is the rotation with the largest least slack of its jobs, then the largest
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from controllers.cassini.profile import Floats
-from controllers.cassini.search import Integers, canonical, excess_by_rotation, stacked
+from controllers.cassini.system import Integers, System, canonical
 
 _ROUNDS = 8
 
 
 def widest(excess: Floats, lengths: Sequence[int], limit: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return rotations and slack of each job, in slots, out of the excess of *all* rotations of up to three jobs.
+    """Return rotations and slack of each job, in slots, out of the excess of *all* rotations.
 
-    excess: as `search.exhaust` returns it; every entry up to `limit` (and rounding) is good.
+    excess: as `System.exhaust` returns it; every entry up to `limit` (and rounding) is good.
     """
     if len(lengths) == 1:
         return (0,), (lengths[0] // 2,)
@@ -49,41 +49,50 @@ def _room(good: NDArray[np.bool_], move: tuple[int, ...], most: int) -> Integers
     return room
 
 
-def centred(
-    demands: Sequence[Floats], rotations: Sequence[int], limit: float
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def centred(system: System, rotations: Sequence[int], limit: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return good rotations reached from `rotations` by moving one job at a time to the middle of where it is good.
 
-    For any number of jobs: a local choice, and a move is made only where it adds slack by the rule above.
+    For any number of jobs: a local choice. A job moves only where it gains slack itself, and only if the jobs that it
+    shares links with and itself gain by the rule above.
     """
-    lengths = [len(demand) for demand in demands]
-    now = list(rotations)
-    free = _free(demands, now, limit)
+    now = dict(enumerate(rotations))
+    total = system.excess(now)
+    around = {job: _around(system, now, job, limit, total) for job in now}
+    waiting = set(now)
     for _ in range(_ROUNDS):
-        before = list(now)
-        for index in range(len(now)):
-            good = _good(demands, now, index, limit)
-            room = _room(good, (1,), len(good) // 2)
-            there = [*now[:index], int(np.argmax(np.where(good, room, -1))), *now[index + 1 :]]
-            gained = _free(demands, there, limit)
-            if (min(gained), sum(gained)) > (min(free), sum(free)):
-                now, free = there, gained
-        if now == before:
-            break
-    return tuple(int(rotation) for rotation in canonical(now, lengths)), tuple(free)
+        moved = set()
+        for job in sorted(waiting):
+            room, costs = around[job]
+            to = int(np.argmax(room))
+            if room[to] <= room[now[job]]:
+                continue
+            there = now | {job: to}
+            reached = total + float(costs[to] - costs[now[job]])
+            near = [job, *sorted(system.neighbours[job])]
+            gained = {other: _around(system, there, other, limit, reached) for other in near}
+            before = [around[other][0][now[other]] for other in near]
+            after = [gained[other][0][there[other]] for other in near]
+            if (min(after), sum(after)) > (min(before), sum(before)):
+                now, total = there, reached
+                around |= gained
+                moved |= {*near}
+        waiting = moved
+    turned = canonical(list(now.values()), system.lengths) if system.common else list(now.values())
+    return tuple(int(at) for at in turned), tuple(max(0, int(around[job][0][at])) for job, at in now.items())
 
 
-def _good(demands: Sequence[Floats], rotations: Sequence[int], index: int, limit: float) -> NDArray[np.bool_]:
-    """Return for each rotation of one job, the others where they are, whether it is good."""
-    others = [at for at in range(len(demands)) if at != index]
-    rest = stacked([demands[at] for at in others], [rotations[at] for at in others]) if others else np.zeros(1)
-    good = excess_by_rotation(rest, demands[index]) <= limit + 1e-12
-    return np.tile(good, len(demands[index]) // len(good))
+def _around(system: System, placed: Mapping[int, int], job: int, limit: float, total: float) -> tuple[Integers, Floats]:
+    """Return for each rotation of one job, the others where they are, how far it may move, and what it costs.
 
-
-def _free(demands: Sequence[Floats], rotations: Sequence[int], limit: float) -> list[int]:
-    found = []
-    for index, demand in enumerate(demands):
-        room = _room(_good(demands, rotations, index, limit), (1,), len(demand) // 2)
-        found.append(int(room[rotations[index] % len(demand)]))
-    return found
+    Where it is not good at all it may move -1.
+    """
+    costs = system.costs(placed, job)
+    count = len(costs)
+    bad = np.flatnonzero(total - costs[placed[job]] + costs > limit + 1e-12)
+    if not len(bad):
+        return np.full(count, count // 2), costs
+    ends = np.concatenate([[bad[-1] - count], bad, [bad[0] + count]])
+    after = np.searchsorted(ends, np.arange(count))
+    distance = np.minimum(ends[after] - np.arange(count), np.arange(count) - ends[after - 1])
+    distance[bad] = 0
+    return np.minimum(distance - 1, count // 2), costs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -24,33 +25,42 @@ def square(job: str, period_s: float, down_s: float, rate_bps: float = 1e9, angl
 @settings(deadline=None)
 @given(periods, st.sampled_from([1e-3, 5e-3, 20e-3]), st.floats(5.0, 60.0))
 def test_quantised_upwards_and_bounded(periods_s: list[float], quantum_s: float, longest_s: float) -> None:
-    beats, beat_s = quantise(periods_s, quantum_s, longest_s)
-    assert math.lcm(*beats) * beat_s <= longest_s * (1 + 1e-6)
-    assert beat_s / quantum_s == pytest.approx(round(beat_s / quantum_s))
-    for period, beat in zip(periods_s, beats, strict=True):
-        assert beat * beat_s >= period - 1.001e-3 * beat_s
-        assert (beat - 1) * beat_s <= period * 1.005 + 1e-9
+    quanta = quantise(tuple(periods_s), quantum_s, longest_s)
+    assert math.lcm(*quanta) * quantum_s <= longest_s * (1 + 1e-6)
+    for period, units in zip(periods_s, quanta, strict=True):
+        assert units * quantum_s >= period - 1.001e-3 * quantum_s
 
 
-def test_quantum_itself_is_used_where_it_fits() -> None:
-    beats, beat_s = quantise([0.2547, 0.2861], 1e-3, 80.0)
-    assert (beats, beat_s) == ([255, 287], 1e-3)
-    assert math.lcm(*beats) * beat_s == pytest.approx(73.185)
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(2, 12), min_size=1, max_size=3), st.integers(12, 30))
+def test_no_quantised_times_are_padded_less(periods_s: list[int], longest_s: int) -> None:
+    found = quantise(tuple(map(float, periods_s)), 1.0, float(longest_s))
+    every = itertools.product(*(range(period, longest_s + 1) for period in periods_s))
+    paddings = [
+        max(units / period for units, period in zip(quanta, periods_s, strict=True))
+        for quanta in every
+        if math.lcm(*quanta) <= longest_s
+    ]
+    worst = max(units / period for units, period in zip(found, periods_s, strict=True))
+    assert worst == pytest.approx(min(paddings))
 
 
-def test_coarser_beat_with_the_least_padding_where_it_does_not() -> None:
-    beats, beat_s = quantise([0.255, 0.287], 1e-3, 10.0)
-    assert (beats, beat_s) == ([128, 144], 2e-3)  # 256 and 288 ms, perimeter 2 304 ms
+def test_nothing_is_padded_where_it_fits() -> None:
+    assert quantise((0.2547, 0.2861), 1e-3, 80.0) == (255, 287)
+    assert math.lcm(255, 287) == 73185
+
+
+def test_the_least_padding_where_it_does_not() -> None:
+    assert quantise((0.255, 0.287), 1e-3, 10.0) == (256, 288)  # perimeter 2 304 ms
 
 
 def test_nearly_equal_iteration_times_are_one() -> None:
-    beats, _ = quantise([0.25501, 0.25499, 0.2553], 5e-3, 10.0)
-    assert beats == [52, 52, 52]
+    assert quantise((0.25501, 0.25499, 0.2553), 5e-3, 10.0) == (52, 52, 52)
 
 
 def test_an_iteration_longer_than_the_longest_perimeter_is_refused() -> None:
     with pytest.raises(ValueError, match="longer than the longest perimeter"):
-        quantise([3.0, 0.1], 1e-3, 2.0)
+        quantise((3.0, 0.1), 1e-3, 2.0)
 
 
 @settings(deadline=None)

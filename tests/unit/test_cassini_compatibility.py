@@ -14,6 +14,7 @@ from test_cassini_circle import square
 from controllers.cassini import search
 from controllers.cassini.circle import UnifiedCircle, unify
 from controllers.cassini.compatibility import best_rotation, excess_bps, score, time_shift_s
+from controllers.cassini.system import System, canonical
 
 C = 10.0
 LENGTHS = (3, 4, 6, 8, 12)
@@ -87,7 +88,7 @@ def test_brute_force_agrees(circle: UnifiedCircle) -> None:
 @SOME
 @given(circles(most=4, lengths=(3, 4, 6)))
 def test_branch_and_bound_agrees_with_brute_force(circle: UnifiedCircle) -> None:
-    outcome = search.minimise([demand / C for demand in circle.demands], gap=0.0, budget=None)
+    outcome = search.minimise(System.of_link([demand / C for demand in circle.demands]), gap=0.0, budget=None)
     assert 1 - outcome.excess == pytest.approx(brute(circle), abs=1e-9)
     assert outcome.lower <= outcome.excess
     assert score(circle, outcome.rotations, C) == pytest.approx(1 - outcome.excess)
@@ -96,16 +97,33 @@ def test_branch_and_bound_agrees_with_brute_force(circle: UnifiedCircle) -> None
 @SOME
 @given(circles(most=4, lengths=(3, 4, 6)), st.sampled_from([0, 50_000, 400_000]))
 def test_bounds_hold_when_the_budget_runs_out(circle: UnifiedCircle, budget: int) -> None:
-    outcome = search.minimise([demand / C for demand in circle.demands], gap=0.0, budget=budget)
+    outcome = search.minimise(System.of_link([demand / C for demand in circle.demands]), gap=0.0, budget=budget)
     assert outcome.lower - 1e-9 <= 1 - brute(circle) <= outcome.excess + 1e-9
 
 
 @SOME
 @given(circles(most=5, lengths=(4, 8)))
-def test_more_than_three_jobs_are_within_the_gap(circle: UnifiedCircle) -> None:
-    found = best_rotation(circle, C, gap=0.01, budget=None)
+def test_a_search_for_less_than_the_best_is_within_the_gap(circle: UnifiedCircle) -> None:
+    outcome = search.minimise(System.of_link([demand / C for demand in circle.demands]), gap=0.01, budget=None)
+    assert outcome.excess - outcome.lower <= 0.01 + 1e-9
+    assert outcome.lower - 1e-9 <= 1 - brute(circle) <= outcome.excess + 1e-9
+
+
+@SOME
+@given(circles(most=5, lengths=(3, 4, 6)))
+def test_every_rotation_is_looked_at(circle: UnifiedCircle) -> None:
+    found = System.of_link([demand / C for demand in circle.demands]).exhaust()
+    assert 1 - found.min() == pytest.approx(brute(circle), abs=1e-9)
+    index = np.unravel_index(int(found.argmax()), found.shape)
+    assert 1 - found.max() == pytest.approx(score(circle, [0, *map(int, index)], C), abs=1e-9)
+
+
+def test_four_jobs_that_demand_too_much_are_decided_for_certain() -> None:
+    rng = np.random.default_rng(5)
+    demands = tuple(rng.choice([0, 1.5, 2.5, 5.0], 72) for _ in range(4))
+    found = best_rotation(UnifiedCircle(tuple("abcd"), 1.0, 1.0, 72, (72,) * 4, demands), C)
     assert found.proved
-    assert brute(circle) - 0.01 - 1e-9 <= found.score <= found.bound + 1e-9
+    assert found.best == found.bound < 1
 
 
 @FAST
@@ -116,7 +134,7 @@ def test_a_whole_iteration_and_a_turn_of_all_change_nothing(circle: UnifiedCircl
     whole = [at + more * length for at, length in zip(rotations, circle.lengths, strict=True)]
     assert score(circle, whole, C) == pytest.approx(before)
     assert score(circle, [at + 5 for at in rotations], C) == pytest.approx(before)
-    turned = [int(at) for at in search.canonical(rotations, circle.lengths)]
+    turned = [int(at) for at in canonical(rotations, circle.lengths)]
     assert turned[0] == 0
     assert score(circle, turned, C) == pytest.approx(before)
 
