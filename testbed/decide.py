@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from controllers.cassini.decision import TIE, Decision, decide
+from controllers.cassini.affinity import SharedLink
+from controllers.cassini.decision import TIE, Decision
+from controllers.cassini.module import Placement, Settings, choose, decisions
 from controllers.cassini.profile import Profile, angles_of, fold
 from controllers.sdn.paths import Routes
-from testbed.errors import InputError, NotValid
+from testbed.errors import NotValid
 from testbed.experiment import Experiment, ring_pairs
 from testbed.telemetry.tables import ITERATIONS, QUEUES
 
@@ -42,41 +44,34 @@ def measured_profiles(experiment: Experiment, alone: Path) -> dict[str, list[Pro
 def link_decisions(experiment: Experiment, profiles: dict[str, list[Profile]]) -> list[Decision]:
     """Return one decision for every set of jobs that share links: that of its tightest link.
 
-    Links with the same jobs are one constraint. Raises InputError when the sets overlap: shifts along a graph of
-    links (the paper's affinity graph) are not decided here.
+    All links are decided together, along the affinity graph (CASSINI's module for the one placement there is), so that
+    a job has the same time-shift on each of them.
     """
+    capacity_bps = {link: experiment.topology.direction(*link.split("->")).rate_bps for link in experiment.shared}
+    links = tuple(SharedLink(link, capacity_bps[link], tuple(profiles[link])) for link in experiment.shared)
+    placement = Placement(experiment.scenario.name, links)
+    settings = Settings(angles=angles_of(experiment.scenario.measure.precision_deg))
     candidates: dict[tuple[str, ...], list[Decision]] = defaultdict(list)
-    angles = angles_of(experiment.scenario.measure.precision_deg)
-    for link, jobs in experiment.shared.items():
-        capacity_bps = experiment.topology.direction(*link.split("->")).rate_bps
-        candidates[tuple(jobs)].append(decide(link, profiles[link], capacity_bps, angles=angles))
-    tightest = {jobs: _tightest(experiment, decisions) for jobs, decisions in candidates.items()}
-    placed = [job for jobs in tightest for job in jobs]
-    twice = sorted({job for job in placed if placed.count(job) > 1})
-    if twice:
-        raise InputError(
-            experiment.scenario.name,
-            f"{twice[0]} shares links with different sets of jobs",
-            "place the jobs so that each set shares links among itself only",
-        )
-    return list(tightest.values())
+    for decision in decisions(placement, choose([placement], settings=settings).best, settings=settings):
+        candidates[tuple(experiment.shared[decision.link])].append(decision)
+    return [_tightest(experiment, of_the_same) for of_the_same in candidates.values()]
 
 
-def _tightest(experiment: Experiment, decisions: list[Decision]) -> Decision:
+def _tightest(experiment: Experiment, of_the_same: list[Decision]) -> Decision:
     """Return the decision with the lowest score; among equals that of the link packets meet first, where they queue."""
-    lowest = min(decision.score for decision in decisions)
+    lowest = min(decision.score for decision in of_the_same)
     routes = Routes(experiment.topology)
     paths = [routes.route(*pair) for job in experiment.jobs for pair in ring_pairs(job)]
 
     def hops(decision: Decision) -> int:
         return min(path.index(decision.link) for path in paths if decision.link in path)
 
-    return min((decision for decision in decisions if decision.score <= lowest + TIE), key=hops)
+    return min((decision for decision in of_the_same if decision.score <= lowest + TIE), key=hops)
 
 
-def shifts_s(experiment: Experiment, decisions: list[Decision]) -> dict[str, float]:
+def shifts_s(experiment: Experiment, decided: list[Decision]) -> dict[str, float]:
     """Return every job's time-shift in seconds; jobs that share no link start at once."""
     shifts = {job.name: 0.0 for job in experiment.jobs}
-    for decision in decisions:
+    for decision in decided:
         shifts |= decision.shifts_s
     return shifts

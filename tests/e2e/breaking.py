@@ -1,0 +1,72 @@
+"""An arm that somebody interferes with while it is measured. Runs in a guest, as `testbed.arm` does:
+
+    python tests/e2e/breaking.py HOW FOLDER
+
+HOW is `rate` (the shared link gives 90 % of its rate), `red` (its queue marks no more), `counter` (a switch no longer
+counts marked packets) or `nothing`. Links are put back as they were before the last reading, so that reading the
+settings back finds nothing: the files alone must tell.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from testbed.arm import SCRATCH, Arm, Status
+from testbed.errors import exit_code
+from testbed.net import tc
+from testbed.net.topology import Direction
+
+LINK = "s1->s2"
+
+
+class BrokenArm(Arm):
+    """Interferes between the first settled count and the last."""
+
+    def __init__(self, how: str, plan: dict[str, Any], out: Path) -> None:
+        super().__init__(plan, out, Status(None))
+        self._how = how
+
+    def _count(self, label: str, *rest: Any) -> None:
+        if label == "begin":
+            super()._count(label, *rest)
+            self._interfere()
+        else:
+            self._mend()
+            super()._count(label, *rest)
+
+    def _interfere(self) -> None:
+        direction = self.topology.direction(*LINK.split("->"))
+        if self._how == "rate":
+            self._shape(replace(direction, rate_bps=direction.rate_bps // 80 * 72))
+        elif self._how == "red":
+            self._shape(replace(direction, aqm=None))
+        elif self._how == "counter":
+            switch = LINK.split("->")[1]
+            command = ("ovs-ofctl", "-O", "OpenFlow13", "del-flows", switch, "table=0,ip,nw_ecn=3")
+            subprocess.run(command, check=True)
+
+    def _mend(self) -> None:
+        if self._how in ("rate", "red"):
+            self._shape(self.topology.direction(*LINK.split("->")))
+
+    def _shape(self, direction: Direction) -> None:
+        interface = self.net.interfaces[LINK]
+        # a discipline can be changed in its place, but another one needs an empty place
+        subprocess.run(("tc", "qdisc", "del", "dev", interface.name, "root"), check=True)
+        self.net.place(interface.node).kernel.do(tc.requests(interface.ifindex, interface.name, direction))
+
+
+def main(how: str, folder: str) -> int:
+    """Run the arm of the folder and interfere with it."""
+    out = Path(folder)
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    return exit_code(BrokenArm(how, json.loads((out / "plan.json").read_text()), out).run)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
