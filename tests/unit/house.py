@@ -28,7 +28,7 @@ ROOMS: dict[str, set[str]] = {
     UNITS: set(),
     CASSINI: set(),
     NETSTORM: set(),
-    PLACEMENT: {CASSINI},
+    PLACEMENT: {CASSINI, ERRORS},
     TELEMETRY: {ERRORS},
     NET: {ERRORS, UNITS, TELEMETRY},
     SDN: {ERRORS, NET, TELEMETRY},
@@ -67,9 +67,9 @@ FRAMEWORK, FRAMEWORKS = "controllers.sdn.framework", ("ryu", "os_ken")
 COMPUTED = ("import_module", "__import__", "run_module")
 # Rooms that may use nothing but the standard library, and what beside it.
 ABSTINENT = {
-    CASSINI: {"numpy"},
+    CASSINI: {"numpy", "networkx"},
     NETSTORM: {"numpy", "networkx"},
-    PLACEMENT: {"numpy", "networkx", "scipy", CASSINI},
+    PLACEMENT: {"numpy", "networkx", "scipy", CASSINI, ERRORS},
     ERRORS: set(),
     INIT: set(),
 }
