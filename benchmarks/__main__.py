@@ -1,0 +1,139 @@
+"""Measure everything, print it as a table, and keep it in results/bench: `python -m benchmarks [--runs 3]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import cases, decisions, guest, native, ns3, setup, table
+from benchmarks.guest import Moved
+from benchmarks.measure import Turns, in_turns
+from testbed import results
+from testbed.engine.commands import ready_kernel
+from testbed.engine.kernel import Kernel
+from testbed.errors import OrreryError
+
+PARTS = ("traffic", "setup", "decisions")
+NAME = "bench"
+QUIET_LOAD = 0.5
+POLLS_S = {"cassini-48, controller every 1 s": 1.0, "cassini-48, controller every 0.1 s": 0.1}
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _tell_of(case: str, text: str) -> None:
+    _tell(f"{case}: {text}")
+
+
+def traffic(kernel: Kernel, runs: int, short: bool) -> dict[str, Turns[Moved]]:
+    """Return what every system moved in every case."""
+    cpu = max(os.sched_getaffinity(0))  # the one a guest takes first
+    measured = {}
+    for case in cases.standard(short):
+        systems = {
+            table.GUEST: partial(guest.moved, case, kernel),
+            table.COPYING: partial(guest.moved, case.with_copies(), kernel),
+            table.NS3: partial(ns3.run, case, cpu),
+            table.NATIVE: partial(native.run, case.topology.mtu_bytes, 0.2 if short else 2.0, cpu),
+        }
+        measured[case.name] = in_turns(systems, runs, partial(_tell_of, case.name))
+    return measured
+
+
+def set_up(kernel: Kernel, runs: int, short: bool) -> dict[str, Turns[dict[str, float]]]:
+    """Return the stages of a boot, of the fabric, and of an idle stretch."""
+    idle_s = setup.IDLE_S / (10 if short else 1)
+    boots = {f"boot {what} Open vSwitch": partial(setup.boot, kernel, what == "with") for what in ("without", "with")}
+    fabrics = {
+        f"{name}, {idle_s:g} s idle": partial(setup.fabric, kernel, interval_s, idle_s)
+        for name, interval_s in POLLS_S.items()
+    }
+    return {"boot": in_turns(boots, runs, _tell), "fabric": in_turns(fabrics, runs, _tell)}
+
+
+def decided(runs: int) -> Turns[decisions.Timed]:
+    """Return how long decisions take."""
+    systems = {f"{count} jobs": partial(decisions.decide_for, count) for count in decisions.JOB_COUNTS}
+    return in_turns(systems, runs, _tell)
+
+
+def machine(kernel: Kernel) -> dict[str, Any]:
+    """Return what the figures depend on."""
+    models = {
+        line.partition(": ")[2] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+    }
+    return {
+        "cpu": sorted(models),
+        "cpus": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "guest_kernel": kernel.key,
+        "python": platform.python_version(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def _plain(turns: Turns[Any]) -> dict[str, Any]:
+    given = {
+        name: [one if isinstance(one, dict) else asdict(one) for one in runs] for name, runs in turns.given.items()
+    }
+    return {"runs": given, "skipped": turns.skipped}
+
+
+def measure(parts: list[str], runs: int, short: bool) -> tuple[dict[str, Any], str]:
+    """Return all figures, as JSON has them, and the table."""
+    kernel = ready_kernel()
+    figures: dict[str, Any] = {"machine": machine(kernel), "runs": runs, "short": short}
+    load = figures["machine"]["load"]
+    about = f"{' '.join(figures['machine']['cpu'])}, {figures['machine']['cpus']} CPUs, guest kernel {kernel.key}"
+    texts = [f"{about}, {runs} runs, load at the beginning {load:.1f}."]
+    if load > QUIET_LOAD:
+        texts.append("**The machine was not idle**: all figures are low, only ratios say something.")
+    if "traffic" in parts:
+        moved = traffic(kernel, runs, short)
+        figures["traffic"] = {name: _plain(turns) for name, turns in moved.items()}
+        texts.append(table.traffic(moved))
+    if "setup" in parts:
+        staged = set_up(kernel, runs, short)
+        figures["setup"] = {name: _plain(turns) for name, turns in staged.items()}
+        texts.append(table.seconds(staged))
+    if "decisions" in parts:
+        taken = decided(runs)
+        figures["decisions"] = _plain(taken)
+        texts.append(table.deciding(taken))
+    return figures, "\n".join(text.rstrip("\n") + "\n" for text in texts)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the program; the exit code is the error's."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--runs", type=int, default=3, help="how often each system is measured (3)")
+    parser.add_argument("--short", action="store_true", help="a tenth of the traffic: to see that everything works")
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS), help="not everything")
+    parser.add_argument("--results", type=Path, default=results.DEFAULT, help="where the folder bench/ is put")
+    asked = parser.parse_args(arguments)
+    if asked.runs < 1:
+        parser.error("--runs: at least 1")
+    try:
+        with results.in_progress(asked.results, NAME) as folder:
+            figures, text = measure(asked.only, asked.runs, asked.short)
+            (folder / "bench.json").write_text(json.dumps(figures, indent=1) + "\n")
+            (folder / "bench.md").write_text(text)
+            results.publish(folder, asked.results / NAME)
+    except OrreryError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
