@@ -119,7 +119,7 @@ def kernel_arguments(job: Job, machine: Machine, kernel: Kernel) -> list[str]:
         f"con0=fd:{line['terminal']}" if job.terminal else f"con0=null,fd:{line['console']}",
         f"ssl0=null,fd:{line['stdout']}", f"ssl1=null,fd:{line['stderr']}", f"ssl2=null,fd:{line['status']}",
         "uml_dir=/dev/null/",  # not a folder: the kernel then makes no pid folder that a kill would leave behind
-        "quiet", "loglevel=3", "norandmaps", "panic=-1",
+        "quiet", "loglevel=3", "norandmaps", "panic=-1", "dummy.numdummies=0",
         f"hostfs-writable={host_path(line['write']) if job.write else 'none'}",
         f"rng-seed={machine.seed}",
         f"ORRERY_JOB={encode_job(job)}",

@@ -32,9 +32,7 @@ from testbed.telemetry.qdisc import Qdisc, QdiscReader
 
 pytestmark = [
     pytest.mark.guest,
-    pytest.mark.skipif(
-        os.environ.get("ORRERY_GUEST") != "1", reason="needs a guest: it makes devices and switches"
-    ),
+    pytest.mark.skipif(os.environ.get("ORRERY_GUEST") != "1", reason="needs a guest: it makes devices and switches"),
 ]
 
 SETTINGS = Scaling(Original(), 50).settings
@@ -146,9 +144,7 @@ def test_the_whole_fabric_comes_up_and_reads_back() -> None:
 )
 def test_every_setting_reads_back(change: dict[str, object]) -> None:
     settings: FabricSettings = dataclasses.replace(SETTINGS, **change)  # type: ignore[arg-type]
-    with Emulation(
-        build("dumbbell(1)", settings), Transport(rto_min_s=0.004, congestion_control="cubic")
-    ) as net:
+    with Emulation(build("dumbbell(1)", settings), Transport(rto_min_s=0.004, congestion_control="cubic")) as net:
         assert len(net.read_back()) == 1 + 2 + 2 + 6
 
 

@@ -1,0 +1,171 @@
+"""Whichever way a guest ends, nothing of it is left: no process, memory file, temporary file, interface or listener."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.engine.commands import ready_kernel
+
+pytestmark = pytest.mark.guest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path.home() / ".uml")
+GONE_WITHIN_S = 10.0
+
+
+def guests_of(launcher: int) -> list[int]:
+    """The kernels that a launcher has started, by its process id in their environment of birth: their parent."""
+    kernel = str(ready_kernel().path)
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            started = (folder / "cmdline").read_bytes().partition(b"\0")[0].decode()
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+        if started == kernel and parent == launcher:
+            found.append(int(folder.name))
+    return found
+
+
+def family(pid: int) -> set[int]:
+    """A process and all that descend from it."""
+    found, new = {pid}, {pid}
+    while new:
+        children = set()
+        for parent in new:
+            for listing in Path("/proc").glob(f"{parent}/task/*/children"):
+                children |= set(map(int, listing.read_text().split()))
+        new = children - found
+        found |= new
+    return found
+
+
+def alive(pids: set[int]) -> set[int]:
+    """Those that still run; a process that has ended and waits to be looked at does not."""
+    still = set()
+    for pid in pids:
+        try:
+            state = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state not in "ZX":
+            still.add(pid)
+    return still
+
+
+def belongings() -> dict[str, set[str]]:
+    """What a guest could leave behind on this machine."""
+    return {
+        **{str(folder): {path.name for path in folder.glob("*vm_file*")} for folder in FOLDERS},
+        "interfaces": {path.name for path in Path("/sys/class/net").iterdir()},
+        "uml": {path.name for path in FOLDERS[-1].glob("*")},
+    }
+
+
+@pytest.fixture
+def clean() -> Iterator[None]:
+    """Nothing that a guest could leave is there afterwards that was not there before."""
+    before = belongings()
+    yield
+    assert belongings() == before
+
+
+def start() -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "testbed", "exec", "--", "sh", "-c", "echo up; exec sleep 100000000000"]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+
+
+def wait_for_guest(launcher: subprocess.Popen[bytes]) -> int:
+    give_up_s = time.monotonic() + 60
+    while time.monotonic() < give_up_s:
+        if guests := guests_of(launcher.pid):
+            return guests[0]
+        time.sleep(0.01)
+    raise AssertionError("the launcher started no guest")
+
+
+def gone(pids: set[int]) -> bool:
+    give_up_s = time.monotonic() + GONE_WITHIN_S
+    while alive(pids) and time.monotonic() < give_up_s:
+        time.sleep(0.05)
+    return not alive(pids)
+
+
+@pytest.mark.parametrize("moment", ["as it boots", "as Open vSwitch starts", "as the command runs"])
+@pytest.mark.usefixtures("clean")
+def test_nothing_is_left_when_the_launcher_is_killed(moment: str) -> None:
+    launcher = start()
+    guest = wait_for_guest(launcher)
+    if moment == "as Open vSwitch starts":
+        time.sleep(0.4)
+    if moment == "as the command runs":
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == b"up\n"
+    everything = family(guest)
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait()
+    assert gone(everything | family(guest))
+
+
+@pytest.mark.usefixtures("clean")
+def test_ctrl_c_ends_it() -> None:
+    launcher = start()
+    guest = wait_for_guest(launcher)
+    assert launcher.stdout is not None
+    assert launcher.stdout.readline() == b"up\n"
+    everything = family(guest)
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait() == 130
+    assert gone(everything)
+
+
+@pytest.mark.usefixtures("clean")
+def test_nothing_listens_on_the_host() -> None:
+    launcher = start()
+    guest = wait_for_guest(launcher)
+    try:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == b"up\n"
+        links = [link for pid in family(guest) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
+        opened = {str(link.readlink()) for link in links}
+        assert not [name for name in opened if name.startswith("socket:") and _listens(name[8:-1])]
+    finally:
+        launcher.kill()
+        launcher.wait()
+
+
+def _listens(inode: str) -> bool:
+    """Whether the socket of that number listens, on any protocol of this host."""
+    for table, listening in (("tcp", "0A"), ("tcp6", "0A")):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[9] == inode and fields[3] == listening:
+                return True
+    return any(
+        line.split()[6] == inode and int(line.split()[3], 16) & 0x10000
+        for line in Path("/proc/net/unix").read_text().splitlines()[1:]
+    )
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_guest_that_is_killed_is_reported() -> None:
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "testbed", "exec", "--", "sh", "-c", "echo up; exec sleep 100000000000"],
+        cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    guest = wait_for_guest(launcher)
+    assert launcher.stdout is not None
+    assert launcher.stdout.readline() == b"up\n"
+    os.kill(guest, signal.SIGKILL)
+    _, said = launcher.communicate(timeout=60)
+    assert launcher.returncode == 1
+    assert b"the guest ended before its command did" in said
