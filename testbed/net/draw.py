@@ -40,8 +40,7 @@ def text(topology: Topology) -> str:
     t = topology
     ratio = f", {_oversubscription(t):g}:1 oversubscribed" if _oversubscription(t) > 1 else ""
     lines = [
-        f"{t.name}: {len(t.hosts)} hosts, {len(t.switches)} switches, {len(t.links)} links{ratio}, "
-        f"MTU {t.mtu_bytes} B",
+        f"{t.name}: {len(t.hosts)} hosts, {len(t.switches)} switches, {len(t.links)} links{ratio}, MTU {t.mtu_bytes} B",
         "",
     ]
     roles = [role for role in reversed(_LAYERS) if any(n.role == role for n in t.nodes)]
@@ -154,12 +153,8 @@ def _draw_nodes(axes: Axes, t: Topology, places: dict[str, tuple[float, float]])
         x, y = places[node.name]
         label: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 3}
         if node.role == "host":
-            axes.scatter(
-                [x], [y], s=70, color=_COLOURS[node.role], edgecolor="white", linewidth=1.2, zorder=2
-            )
-            axes.text(
-                x, y - 0.3, node.name, fontsize=7.5, color=_INK, rotation=turn, **{**label, "va": "top"}
-            )
+            axes.scatter([x], [y], s=70, color=_COLOURS[node.role], edgecolor="white", linewidth=1.2, zorder=2)
+            axes.text(x, y - 0.3, node.name, fontsize=7.5, color=_INK, rotation=turn, **{**label, "va": "top"})
         else:
             box = {"boxstyle": "round,pad=0.42", "facecolor": _COLOURS[node.role], "edgecolor": "white"}
             axes.text(x, y, node.name, fontsize=9, color="white", bbox=box, **label)
@@ -169,9 +164,7 @@ def _draw_words(axes: Axes, t: Topology, places: dict[str, tuple[float, float]])
     for role in dict.fromkeys(n.role for n in t.nodes):
         y = next(places[n.name][1] for n in t.nodes if n.role == role)
         count = sum(n.role == role for n in t.nodes)
-        axes.text(
-            -4.1, y, f"{count} {_TITLES[role]}", fontsize=9, color=_COLOURS[role], va="center", weight="bold"
-        )
+        axes.text(-4.1, y, f"{count} {_TITLES[role]}", fontsize=9, color=_COLOURS[role], va="center", weight="bold")
     ratio = f" · {_oversubscription(t):g}:1 oversubscribed" if _oversubscription(t) > 1 else ""
     top = max(y for _, y in places.values())
     axes.text(-4.1, top + 1.2, t.name, fontsize=14, color=_INK, weight="bold", va="center")

@@ -60,9 +60,7 @@ def build(name: str, settings: FabricSettings) -> Topology:
     elif kind == "leaf-spine" and len(sizes) == 3 and 0 not in sizes:
         _leaf_spine(wiring, *sizes)
     else:
-        raise InputError(
-            "topology", f"there is no fabric {name!r}", f"one of {', '.join(NAMES)}, numbers from 1"
-        )
+        raise InputError("topology", f"there is no fabric {name!r}", f"one of {', '.join(NAMES)}, numbers from 1")
     return Topology(name.strip(), settings.mtu_bytes, tuple(wiring.nodes), tuple(wiring.links))
 
 

@@ -81,11 +81,7 @@ def add_veth(a: End, b: End, mtu_bytes: int) -> Request:
 
 def add_bridge(name: str, mac: str) -> Request:
     """A Linux bridge, down."""
-    body = (
-        _IFINFO.pack(0, 0, 0, 0, 0)
-        + text(_IFLA_IFNAME, name)
-        + attribute(_IFLA_ADDRESS, bytes.fromhex(_hex(mac)))
-    )
+    body = _IFINFO.pack(0, 0, 0, 0, 0) + text(_IFLA_IFNAME, name) + attribute(_IFLA_ADDRESS, bytes.fromhex(_hex(mac)))
     body += nested(_IFLA_LINKINFO, text(_INFO_KIND, "bridge"))
     return Request(RTM_NEWLINK, CREATE | EXCLUSIVE, body, f"the bridge {name}")
 
@@ -105,9 +101,7 @@ def add_address(ifindex: int, name: str, ip: str, prefix: int) -> Request:
     """An IPv4 address without the route that the kernel would add by itself."""
     number = socket.inet_aton(ip)
     body = _IFADDR.pack(socket.AF_INET, prefix, 0, 0, ifindex)
-    body += (
-        attribute(_IFA_LOCAL, number) + attribute(_IFA_ADDRESS, number) + u32(_IFA_FLAGS, _NO_PREFIX_ROUTE)
-    )
+    body += attribute(_IFA_LOCAL, number) + attribute(_IFA_ADDRESS, number) + u32(_IFA_FLAGS, _NO_PREFIX_ROUTE)
     return Request(RTM_NEWADDR, CREATE | REPLACE, body, f"the address {ip}/{prefix} on {name}")
 
 
@@ -117,9 +111,7 @@ def add_route(ifindex: int, name: str, ip: str, prefix: int, rto_min_ms: int = 0
     mask = 0xFFFFFFFF << (32 - prefix) & 0xFFFFFFFF
     network = (int.from_bytes(socket.inet_aton(ip), "big") & mask).to_bytes(4, "big")
     body = _RT.pack(socket.AF_INET, prefix, 0, 0, _MAIN_TABLE, _STATIC, _SCOPE_LINK, _UNICAST, 0)
-    body += (
-        attribute(_RTA_DST, network) + u32(_RTA_OIF, ifindex) + attribute(_RTA_PREFSRC, socket.inet_aton(ip))
-    )
+    body += attribute(_RTA_DST, network) + u32(_RTA_OIF, ifindex) + attribute(_RTA_PREFSRC, socket.inet_aton(ip))
     if rto_min_ms:
         # TCP looks at the metric only when it is locked.
         lock = u32(_RTAX_LOCK, 1 << _RTAX_RTO_MIN)

@@ -83,9 +83,7 @@ def write_sysctl(name: str, value: str) -> None:
     try:
         path.write_text(value)
     except OSError as problem:
-        raise InputError(
-            f"sysctl {name}", f"the kernel does not take {value!r}: {problem.strerror}"
-        ) from problem
+        raise InputError(f"sysctl {name}", f"the kernel does not take {value!r}: {problem.strerror}") from problem
 
 
 class Offloads:

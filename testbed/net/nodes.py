@@ -43,9 +43,7 @@ def _start_shell(node: Node, command: Sequence[str]) -> None:
     bash = ["bash", "--norc", "--noediting", "-is", f"mininet:{node.name}"]
     streams = {"stdin": node.slave, "stdout": node.slave, "stderr": node.slave}
     # Python's files are closed on exec one by one where needed: nothing is left to close.
-    node.shell = subprocess.Popen(
-        [*command, *bash], env={**os.environ, "PS1": _PROMPT}, close_fds=False, **streams
-    )
+    node.shell = subprocess.Popen([*command, *bash], env={**os.environ, "PS1": _PROMPT}, close_fds=False, **streams)
     node.pid = node.shell.pid
     node.stdin = node.stdout = os.fdopen(node.master, "r")
     node.pollOut = select.poll()

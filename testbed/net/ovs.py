@@ -60,13 +60,9 @@ def controller_target(port: int) -> str:
 def vsctl(commands: list[str]) -> str:
     """Runs one transaction and waits until the switch daemon has followed it; raises EnvironmentLacks."""
     try:
-        done = subprocess.run(
-            ["ovs-vsctl", "--timeout=60", *commands], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(["ovs-vsctl", "--timeout=60", *commands], capture_output=True, text=True, check=False)
     except FileNotFoundError as problem:
-        raise EnvironmentLacks(
-            "Open vSwitch is not installed", "apt-get install openvswitch-switch"
-        ) from problem
+        raise EnvironmentLacks("Open vSwitch is not installed", "apt-get install openvswitch-switch") from problem
     if done.returncode or done.stderr:
         raise EnvironmentLacks(
             f"Open vSwitch did not take the switches: {done.stderr.strip() or done.returncode}",

@@ -109,9 +109,7 @@ def _hosts(net: Emulation) -> list[Reading]:
         expect(management.name, "address", f"{t.mgmt_ip(host)}/16", addresses.get(management.ifindex))
         rto_min_ms = links.route_rto_min_ms(place.kernel).get(interface.ifindex)
         expect(interface.name, "rto_min of the route in ms", net.transport.rto_min_ms, rto_min_ms)
-        neighbours = {
-            ip: mac for (i, ip), mac in links.neighbours(place.kernel).items() if i == interface.ifindex
-        }
+        neighbours = {ip: mac for (i, ip), mac in links.neighbours(place.kernel).items() if i == interface.ifindex}
         for peer in t.hosts:
             if peer != host:
                 expect(interface.name, f"neighbour {t.ip(peer)}", t.mac(peer), neighbours.get(t.ip(peer)))

@@ -126,9 +126,7 @@ def _red(aqm: Red, queue_bytes: int) -> dict[str, int]:
 
 
 def _encode_red(options: dict[str, int], _: Direction) -> bytes:
-    parms = RED_QOPT.pack(
-        options["limit_bytes"], options["min_bytes"], options["max_bytes"], 0, 0, 0, _RED_ECN
-    )
+    parms = RED_QOPT.pack(options["limit_bytes"], options["min_bytes"], options["max_bytes"], 0, 0, 0, _RED_ECN)
     max_p = u32(RED_MAX_P, options["max_probability_2e32"])
     return attribute(RED_PARMS, parms) + attribute(RED_STAB, _RED_FORGET) + max_p
 

@@ -213,15 +213,11 @@ def _check(topology: Topology) -> None:
             raise InputError(where, f"host {host} has {cables[host]} links", "a host has one")
     for node, port in ports:
         if node not in roles:
-            raise InputError(
-                where, f"a link ends at {node}, which is not a node", f"nodes are {', '.join(names)}"
-            )
+            raise InputError(where, f"a link ends at {node}, which is not a node", f"nodes are {', '.join(names)}")
         if port < (0 if roles[node] == "host" else 1):
             raise InputError(where, f"port {port} of {node}", "hosts' ports begin at 0, switches' at 1")
         if len(f"{node}-eth{port}") > _MAX_INTERFACE_NAME:
-            raise InputError(
-                where, f"the device {node}-eth{port}", f"at most {_MAX_INTERFACE_NAME} characters"
-            )
+            raise InputError(where, f"the device {node}-eth{port}", f"at most {_MAX_INTERFACE_NAME} characters")
     if doubled := _repeated([f"{node} port {port}" for node, port in ports]):
         raise InputError(where, f"two links end at {doubled}", "a port takes one link")
     if parallel := _repeated([" and ".join(sorted((k.a, k.b))) for k in topology.links]):
@@ -256,8 +252,6 @@ def _check_direction(where: str, d: Direction, mtu_bytes: int) -> None:
         if not good:
             raise InputError(where, what, mend)
     if d.aqm and not 0 < d.aqm.min_bytes <= d.aqm.max_bytes <= d.queue_bytes:
-        raise InputError(
-            where, f"RED from {d.aqm.min_bytes} to {d.aqm.max_bytes} bytes", "0 < min <= max <= queue"
-        )
+        raise InputError(where, f"RED from {d.aqm.min_bytes} to {d.aqm.max_bytes} bytes", "0 < min <= max <= queue")
     if d.aqm and not 0 <= d.aqm.probability <= 1:
         raise InputError(where, f"RED probability {d.aqm.probability}", "0 to 1")

@@ -32,9 +32,7 @@ class Transport:
         if not 1e-3 <= self.rto_min_s <= 120:
             raise InputError("transport", f"rto_min_s {self.rto_min_s:g}", "1 ms to 120 s")
         if not 4096 <= self.socket_buffer_bytes < 1 << 31:
-            raise InputError(
-                "transport", f"socket_buffer_bytes {self.socket_buffer_bytes}", "4096 B to 2 GiB"
-            )
+            raise InputError("transport", f"socket_buffer_bytes {self.socket_buffer_bytes}", "4096 B to 2 GiB")
 
     @property
     def rto_min_ms(self) -> int:

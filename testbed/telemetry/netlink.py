@@ -98,9 +98,7 @@ class RouteSocket:
     opened."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(
-            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
-        )
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         self._socket.bind((0, 0))
         self._socket.setsockopt(_SOL_NETLINK, _EXTENDED_ERRORS, 1)
         self._socket.setsockopt(_SOL_NETLINK, _CAPPED_ERRORS, 1)
@@ -170,9 +168,7 @@ class RouteSocket:
         first = self._sequence + 1
         self._sequence += len(batch)
         flags = [REQUEST] * (len(batch) - 1) + [REQUEST | ACK]
-        data = (
-            _message(r, first + i, r.flags | f) for i, (r, f) in enumerate(zip(batch, flags, strict=True))
-        )
+        data = (_message(r, first + i, r.flags | f) for i, (r, f) in enumerate(zip(batch, flags, strict=True)))
         self._socket.send(b"".join(data))
         refused: KernelRefused | None = None
         while True:

@@ -85,9 +85,7 @@ def decode(body: bytes) -> Qdisc:
     sent_bytes, sent_packets = _BASIC.unpack_from(stats[_STATS_BASIC]) if _STATS_BASIC in stats else (0, 0)
     if _STATS_PACKETS64 in stats:
         (sent_packets,) = struct.unpack_from("=Q", stats[_STATS_PACKETS64])
-    length, backlog, drops, _, _ = (
-        _QUEUE.unpack_from(stats[_STATS_QUEUE]) if _STATS_QUEUE in stats else (0,) * 5
-    )
+    length, backlog, drops, _, _ = _QUEUE.unpack_from(stats[_STATS_QUEUE]) if _STATS_QUEUE in stats else (0,) * 5
     marked = 0
     if kind == "red" and _STATS_APP in stats:
         _, _, _, marked = _RED_XSTATS.unpack_from(stats[_STATS_APP])

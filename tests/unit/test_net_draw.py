@@ -36,9 +36,7 @@ def test_the_text_tells_settings_and_oversubscription() -> None:
 
 @pytest.mark.parametrize("name", FABRICS)
 @pytest.mark.parametrize(("ending", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
-def test_pictures_are_made_and_come_out_the_same(
-    tmp_path: Path, name: str, ending: str, magic: bytes
-) -> None:
+def test_pictures_are_made_and_come_out_the_same(tmp_path: Path, name: str, ending: str, magic: bytes) -> None:
     first, second = tmp_path / f"first{ending}", tmp_path / f"second{ending}"
     draw.picture(build(name, SETTINGS), first)
     draw.picture(build(name, SETTINGS), second)

@@ -42,9 +42,7 @@ def test_kinds_of_attributes() -> None:
 
 def test_statistics_of_a_red_queue() -> None:
     red = attribute(1, struct.pack("=IIIBBBB", 16_000_000, 80_000, 160_000, 0, 0, 0, 1)) + u32(3, 0xFFFFFFFF)
-    stats = attribute(1, struct.pack("=QIxxxx", 1 << 40, 77)) + attribute(
-        3, struct.pack("=IIIII", 5, 45_070, 3, 0, 9)
-    )
+    stats = attribute(1, struct.pack("=QIxxxx", 1 << 40, 77)) + attribute(3, struct.pack("=IIIII", 5, 45_070, 3, 0, 9))
     stats += attribute(4, struct.pack("=IIII", 2, 1, 0, 4242)) + u64(8, (1 << 32) + 77)
     body = TCMSG.pack(0, 12, 3 << 16, 2 << 16 | 1, 2) + text(TCA_KIND, "red") + attribute(TCA_OPTIONS, red)
     q = decode(body + nested(TCA_STATS2, stats))

@@ -35,9 +35,7 @@ def test_every_switch_and_port_has_its_number() -> None:
             assert requests[TOPOLOGY.interface(a, b)] == TOPOLOGY.port(a, b)
     bridges = {c[2]: c[3:] for c in commands if c[:2] == ["set", "Bridge"]}
     assert "other-config:datapath-id=000000000000000d" in bridges["core3"]
-    assert {"fail_mode=secure", "protocols=OpenFlow13", "other-config:disable-in-band=true"} <= set(
-        bridges["tor1"]
-    )
+    assert {"fail_mode=secure", "protocols=OpenFlow13", "other-config:disable-in-band=true"} <= set(bridges["tor1"])
 
 
 def test_controllers_are_made_only_when_asked_for() -> None:

@@ -96,9 +96,7 @@ def test_only_hosts_delay_and_only_switches_mark() -> None:
 
 
 def test_dumbbell_and_its_bottleneck() -> None:
-    t = build(
-        "dumbbell(3)", dataclasses.replace(SETTINGS, host_rate_bps=100_000_000_000, fabric_delay_s=1e-3)
-    )
+    t = build("dumbbell(3)", dataclasses.replace(SETTINGS, host_rate_bps=100_000_000_000, fabric_delay_s=1e-3))
     assert len(t.hosts) == 6
     assert [t.uplink(h) for h in t.hosts] == ["s1"] * 3 + ["s2"] * 3
     assert t.direction("h1", "s1").rate_bps == t.direction("s1", "h1").rate_bps == 100_000_000_000
