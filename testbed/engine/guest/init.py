@@ -75,13 +75,13 @@ def make_file_systems(job: dict[str, Any]) -> None:
     for name, link in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
         if not Path("/dev", name).exists():
             Path("/dev", name).symlink_to(link)
-    if job["write"]:
-        host, guest = job["write"]
-        show(host, guest, 0)
     for host, guest in job["mounts"]:
         hidden = any(guest.startswith(folder + "/") for folder in COVERED)
         if hidden and not (job["write"] and (guest + "/").startswith(job["write"][1] + "/")):
             show(host, guest, MS_RDONLY)
+    if job["write"]:  # last, or a folder around it would hide it
+        host, guest = job["write"]
+        show(host, guest, 0)
 
 
 def make_network() -> None:
