@@ -190,7 +190,7 @@ def check_rates(queues: Records, topology: Topology, interval_s: float, watched:
     for link in watched:
         direction = topology.direction(*link.split("->"))
         packet_bytes = topology.mtu_bytes + ETHERNET_HEADER_BYTES
-        fastest, busy = _fastest(series[link], WINDOW_PACKETS * packet_bytes, 2 * direction.burst_bytes, interval_s)
+        fastest, busy = _fastest(series[link], WINDOW_PACKETS * packet_bytes, 2 * packet_bytes, interval_s)
         set_bps, name = direction.rate_bps, f"rate of {link}, set to {direction.rate_bps / 1e6:.2f} Mbit/s"
         tolerance = _tolerance(direction, interval_s)
         faults = [] if len(series[link]) > 1 else ["nobody watched it"]
