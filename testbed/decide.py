@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 from controllers.cassini.affinity import SharedLink
@@ -51,10 +52,13 @@ def link_decisions(experiment: Experiment, profiles: dict[str, list[Profile]]) -
     links = tuple(SharedLink(link, capacity_bps[link], tuple(profiles[link])) for link in experiment.shared)
     placement = Placement(experiment.scenario.name, links)
     settings = Settings(angles=angles_of(experiment.scenario.measure.precision_deg))
+    best = choose([placement], settings=settings).best
+    equal = {link.links[0]: link.links for link in best.links}  # links with the same circles were decided as one
     candidates: dict[tuple[str, ...], list[Decision]] = defaultdict(list)
-    for decision in decisions(placement, choose([placement], settings=settings).best, settings=settings):
-        candidates[tuple(experiment.shared[decision.link])].append(decision)
-    return [_tightest(experiment, of_the_same) for of_the_same in candidates.values()]
+    for decision in decisions(placement, best, settings=settings):
+        of_the_same = candidates[tuple(experiment.shared[decision.link])]
+        of_the_same += [replace(decision, link=link) for link in equal[decision.link]]
+    return [_tightest(experiment, decided) for decided in candidates.values()]
 
 
 def _tightest(experiment: Experiment, of_the_same: list[Decision]) -> Decision:
