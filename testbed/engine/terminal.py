@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import sys
 import termios
 import threading
@@ -30,6 +31,21 @@ def _raw(terminal: int) -> Iterator[None]:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
+@contextmanager
+def _same_size(terminal: int, other: int) -> Iterator[None]:
+    """Give the other terminal this one's size, also when it changes: the guest takes it from there."""
+
+    def adapt(*_: object) -> None:
+        termios.tcsetwinsize(other, termios.tcgetwinsize(terminal))
+
+    adapt()
+    before = signal.signal(signal.SIGWINCH, adapt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+
+
 def _copy(source: int, sink: int) -> None:
     with suppress(OSError):  # either side may be gone first
         while chunk := os.read(source, 1 << 14):
@@ -48,7 +64,7 @@ def run_on_terminal(job: Job, machine: Machine, kernel: Kernel) -> int:
         threading.Thread(target=_copy, args=(sys.stdin.fileno(), ours), daemon=True),
         threading.Thread(target=_copy, args=(ours, sys.stdout.fileno()), daemon=True),
     ]
-    with _raw(sys.stdin.fileno()):
+    with _raw(sys.stdin.fileno()), _same_size(sys.stdin.fileno(), theirs):
         for copy in copies:
             copy.start()
         try:

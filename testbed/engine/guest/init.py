@@ -220,6 +220,8 @@ def main() -> None:
         sys.stderr.flush()
     finally:
         os.sync()
+        with suppress(OSError):  # or the kernel's last word, "Power down", would stand on the user's terminal
+            Path("/proc/sys/kernel/printk").write_text("0")
         LIBC.reboot(POWER_OFF)
 
 
