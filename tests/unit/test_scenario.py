@@ -121,7 +121,7 @@ def test_a_file_behind_a_locked_door_is_no_traceback(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Path, "is_file", forbidden)
     with pytest.raises(InputError, match="cannot be read: Permission denied"):
-        scenario.find("/root/mine.toml")
+        scenario.find("/private/mine.toml")
 
 
 def test_a_file_of_that_name_gives_way_to_the_projects_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
