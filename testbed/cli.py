@@ -139,7 +139,7 @@ def doctor() -> None:
 
     checks = machine.checks()
     show.machine(_console(), checks)
-    if not all(check.ok for check in checks if check.engine == "virtual"):
+    if not machine.usable(checks, "virtual"):
         raise typer.Exit(3)
 
 

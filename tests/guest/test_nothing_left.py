@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from testbed.engine.commands import ready_kernel
+from testbed.engine.host import cache_folder
 
 pytestmark = pytest.mark.guest
 
@@ -154,6 +155,54 @@ def _listens(inode: str) -> bool:
         line.split()[6] == inode and int(line.split()[3], 16) & 0x10000
         for line in Path("/proc/net/unix").read_text().splitlines()[1:]
     )
+
+
+def test_no_file_that_a_guest_writes_to_has_a_name() -> None:
+    """What has no name needs nobody to remove it; the one exception is the lock on the guest's CPU, in the cache."""
+    launcher = start()
+    guest = wait_for_guest(launcher)
+    try:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == b"up\n"
+        written = {name for pid in family(guest) for name in _written(pid)}
+    finally:
+        launcher.kill()
+        launcher.wait()
+    named = {name for name in written if name.startswith("/") and not name.endswith(" (deleted)")}
+    assert named <= {os.devnull, *(str(path) for path in (cache_folder() / "cpus").iterdir())}
+    assert any(name.startswith("/") and name.endswith(" (deleted)") for name in written)  # the guest's memory
+
+
+def _written(pid: int) -> Iterator[str]:
+    """What a process has open for writing, or has mapped so that writing changes a file."""
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        flags = int(Path(f"/proc/{pid}/fdinfo/{link.name}").read_text().split("flags:")[1].split()[0], 8)
+        if flags & os.O_ACCMODE != os.O_RDONLY and not flags & os.O_PATH:
+            yield str(link.readlink())
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[1][1] == "w" and fields[1][3] == "s":
+            yield fields[5]
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_reader_that_goes_away_ends_the_guest() -> None:
+    """As in `exec -- yes | head -1`."""
+    command = [sys.executable, "-m", "testbed", "exec", "--no-vswitch", "--", "yes"]
+    launcher = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    guest = wait_for_guest(launcher)
+    everything = family(guest)
+    assert launcher.stdout is not None
+    assert launcher.stderr is not None
+    assert launcher.stdout.readline() == b"y\n"
+    launcher.stdout.close()
+    with launcher.stderr:
+        said = launcher.stderr.read()
+    assert launcher.wait() == 1
+    assert b"Traceback" not in said
+    assert gone(everything | family(guest))
 
 
 @pytest.mark.usefixtures("clean")
