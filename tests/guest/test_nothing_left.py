@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,15 @@ def family(pid: int) -> set[int]:
         new = children - found
         found |= new
     return found
+
+
+def opened_by(pid: int) -> Iterator[tuple[str, int]]:
+    """What a process has open, with the flags; a process may end meanwhile."""
+    with suppress(FileNotFoundError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                facts = Path(f"/proc/{pid}/fdinfo/{link.name}").read_text()
+                yield str(link.readlink()), int(facts.split("flags:")[1].split()[0], 8)
 
 
 def alive(pids: set[int]) -> set[int]:
@@ -136,8 +146,8 @@ def test_nothing_listens_on_the_host() -> None:
     try:
         assert launcher.stdout is not None
         assert launcher.stdout.readline() == b"up\n"
-        links = [link for pid in family(guest) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
-        opened = {str(link.readlink()) for link in links}
+        opened = {name for pid in family(guest) for name, _ in opened_by(pid)}
+        assert any(name.startswith("pipe:") for name in opened)
         assert not [name for name in opened if name.startswith("socket:") and _listens(name[8:-1])]
     finally:
         launcher.kill()
@@ -175,14 +185,14 @@ def test_no_file_that_a_guest_writes_to_has_a_name() -> None:
 
 def _written(pid: int) -> Iterator[str]:
     """What a process has open for writing, or has mapped so that writing changes a file."""
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        flags = int(Path(f"/proc/{pid}/fdinfo/{link.name}").read_text().split("flags:")[1].split()[0], 8)
+    for name, flags in opened_by(pid):
         if flags & os.O_ACCMODE != os.O_RDONLY and not flags & os.O_PATH:
-            yield str(link.readlink())
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and fields[1][1] == "w" and fields[1][3] == "s":
-            yield fields[5]
+            yield name
+    with suppress(FileNotFoundError):
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            fields = line.split(maxsplit=5)
+            if len(fields) == 6 and fields[1][1] == "w" and fields[1][3] == "s":
+                yield fields[5]
 
 
 @pytest.mark.usefixtures("clean")
