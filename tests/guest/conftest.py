@@ -1,4 +1,4 @@
-"""test_fabric.py makes devices and switches as root: it is collected inside a guest only, where test_exec.py runs it."""
+"""test_fabric.py makes devices as root: it is collected inside a guest only, where test_exec.py runs it."""
 
 from __future__ import annotations
 
