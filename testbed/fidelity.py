@@ -180,6 +180,22 @@ def check_marking(queues: Records, topology: Topology, watched: Iterable[str]) -
     return [_check(what, faults, f"{above} times" if above else "never above it")]
 
 
+def check_growth(queues: Records, watched: Iterable[str]) -> list[Check]:
+    """A counter that falls began anew: its queue was replaced, and what it had dropped or marked is lost."""
+    columns = ("dropped_packets", "marked_packets", "tx_packets", "tx_bytes")
+    faults = []
+    for link in watched:
+        seen = queues.where(link=link)
+        times, counts = seen.numbers("t_s"), {column: seen.counts(column) for column in columns}
+        faults += [
+            f"{link}: {column} fell from {before} to {after} at {t_s:.3f} s"
+            for column in columns
+            for t_s, (before, after) in zip(times[1:], pairwise(counts[column]), strict=True)
+            if (after or 0) < (before or 0)
+        ]
+    return [_check("counters of watched queues only grow", faults, f"{len(queues)} samples")]
+
+
 def check_rates(queues: Records, topology: Topology, interval_s: float, watched: Iterable[str]) -> list[Check]:
     """Hold the rate of every watched link, while it was backlogged, against its setting (queues.csv)."""
     series: dict[str, list[tuple[float, int, int]]] = defaultdict(list)
@@ -251,6 +267,7 @@ def check_arm(
     checks += check_drops(counters, drops_allowed)
     if watched:
         queues = QUEUES.read(folder / QUEUES.file)
+        checks += check_growth(queues, watched)
         checks += check_marking(queues, topology, watched)
         checks += check_rates(queues, topology, interval_s, watched)
     return checks

@@ -2,9 +2,10 @@
 
     python tests/e2e/breaking.py HOW FOLDER
 
-HOW is `rate` (the shared link gives 90 % of its rate), `red` (its queue marks no more), `counter` (a switch no longer
-counts marked packets) or `nothing`. Links are put back as they were before the last reading, so that reading the
-settings back finds nothing: the files alone must tell.
+HOW is `rate` (the shared link gives 90 % of its rate), `red` (its queue marks no more), `room` (its queue holds a few
+packets only), `counter` (a switch no longer counts marked packets that come in), `forwarding` (nor those that go on) or
+`nothing`. Links are put back as they were before the last reading, so that reading the settings back finds nothing:
+the files alone must tell. With `left` a wrong rate is left as it is.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from testbed.net import tc
 from testbed.net.topology import Direction
 
 LINK = "s1->s2"
+TABLES = {"counter": 0, "forwarding": 1}
 
 
 class BrokenArm(Arm):
@@ -41,17 +43,19 @@ class BrokenArm(Arm):
 
     def _interfere(self) -> None:
         direction = self.topology.direction(*LINK.split("->"))
-        if self._how == "rate":
+        if self._how in ("rate", "left"):
             self._shape(replace(direction, rate_bps=direction.rate_bps // 80 * 72))
         elif self._how == "red":
             self._shape(replace(direction, aqm=None))
-        elif self._how == "counter":
-            switch = LINK.split("->")[1]
-            command = ("ovs-ofctl", "-O", "OpenFlow13", "del-flows", switch, "table=0,ip,nw_ecn=3")
+        elif self._how == "room":
+            self._shape(replace(direction, aqm=None, queue_bytes=5 * direction.burst_bytes))
+        elif self._how in TABLES:
+            rules = f"table={TABLES[self._how]},ip,nw_ecn=3"
+            command = ("ovs-ofctl", "-O", "OpenFlow13", "del-flows", LINK.split("->")[1], rules)
             subprocess.run(command, check=True)
 
     def _mend(self) -> None:
-        if self._how in ("rate", "red"):
+        if self._how in ("rate", "red", "room"):
             self._shape(self.topology.direction(*LINK.split("->")))
 
     def _shape(self, direction: Direction) -> None:

@@ -15,19 +15,26 @@ from testbed.fidelity import Check, check_arm
 pytestmark = pytest.mark.e2e
 
 SETTINGS = ('measure.arms=["together"]', "measure.iterations=6", "measure.trials.together=1")
+EXPERIMENT = experiment.build(scenario.load("smoke", SETTINGS), "smoke")
 
 
-def faults_when(how: str, folder: Path) -> list[Check]:
-    """The checks that fail on an arm interfered with in that way."""
-    made = experiment.build(scenario.load("smoke", SETTINGS), "smoke")
-    (folder / "plan.json").write_text(json.dumps(made.arm_plan("together", made.trials("together", {}))))
+def interfered(how: str, folder: Path) -> tuple[int, str]:
+    """Run an arm in `folder` and interfere with it in that way; return its exit code and what it said."""
+    arm = EXPERIMENT.arm_plan("together", EXPERIMENT.trials("together", {}))
+    (folder / "plan.json").write_text(json.dumps(arm))
     program = f"{PROJECT_IN_GUEST}/tests/e2e/breaking.py"
     job = program_job((program, how, RESULTS_IN_GUEST), PROJECT_IN_GUEST, write=folder)
     said: list[bytes] = []
     code = Guest(job, Machine(), ready_kernel()).run(said.append, said.append)
-    assert code == 0, b"".join(said).decode()
-    interval_s = made.scenario.telemetry.queue_interval
-    checks = check_arm(folder, made.topology, interval_s, drops_allowed=False, watched=made.shared)
+    return code, b"".join(said).decode()
+
+
+def faults_when(how: str, folder: Path) -> list[Check]:
+    """The checks that fail on the files of an arm interfered with in that way."""
+    code, said = interfered(how, folder)
+    assert code == 0, said
+    interval_s = EXPERIMENT.scenario.telemetry.queue_interval
+    checks = check_arm(folder, EXPERIMENT.topology, interval_s, drops_allowed=False, watched=EXPERIMENT.shared)
     return [check for check in checks if not check.ok]
 
 
@@ -45,6 +52,23 @@ def test_a_queue_that_does_not_mark_is_noticed(tmp_path: Path) -> None:
     assert any("threshold" in fault.what for fault in faults), faults
 
 
+def test_a_queue_without_room_is_noticed(tmp_path: Path) -> None:
+    """Also when it was replaced before its drops were counted."""
+    faults = faults_when("room", tmp_path)
+    assert any("s1->s2: dropped_packets fell" in fault.found for fault in faults), faults
+
+
 def test_a_lost_counter_is_noticed(tmp_path: Path) -> None:
     faults = faults_when("counter", tmp_path)
-    assert any("s1->s2" in fault.found for fault in faults), faults
+    assert any("s1->s2" in fault.found and "0 left marked" in fault.found for fault in faults), faults
+
+
+def test_a_lost_counter_of_what_a_switch_forwards_is_noticed(tmp_path: Path) -> None:
+    faults = faults_when("forwarding", tmp_path)
+    assert any("s2, trial 0" in fault.found and "0 went on" in fault.found for fault in faults), faults
+
+
+def test_a_setting_that_is_wrong_at_the_end_ends_the_run(tmp_path: Path) -> None:
+    code, said = interfered("left", tmp_path)
+    assert code == 1
+    assert said.startswith("s1-eth3: tbf rate_bytes_per_s should be 31250000 and is 28125000")

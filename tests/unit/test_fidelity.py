@@ -403,3 +403,16 @@ def test_every_verdict_on_the_way_up_counts(tmp_path: Path) -> None:
     assert said.count("marked nothing") == 3
     assert "0.155 s" in said
     assert "and 2 more" in said
+
+
+@pytest.mark.parametrize("column", ["tx_bytes", "tx_packets", "marked_packets", "dropped_packets"])
+def test_a_queue_that_was_replaced_is_noticed(column: str, tmp_path: Path) -> None:
+    """Its counters begin anew, and what it had dropped is nowhere any more."""
+    write(tmp_path, book())
+    with QUEUES.writer(tmp_path / QUEUES.file) as writer:
+        for n in range(20):
+            counts = dict.fromkeys(("tx_bytes", "tx_packets", "marked_packets", "dropped_packets"), n)
+            counts[column] = n if n < 10 else n - 10
+            writer.row(n * INTERVAL_S, BOTTLENECK, 0, 0, *counts.values())
+    said = faults(check_arm(tmp_path, TOPOLOGY, INTERVAL_S, True, (BOTTLENECK,)))
+    assert said == f"counters of watched queues only grow: s1->s2: {column} fell from 9 to 0 at 0.050 s"
