@@ -80,6 +80,8 @@ _manager, _hub, _controller = (
 _events, _dispatch = _module("controller.ofp_event"), _module("controller.handler")
 _protocol, _parser = _module("ofproto.ofproto_v1_3"), _module("ofproto.ofproto_v1_3_parser")
 _hubs = importlib.import_module("eventlet.hubs")
+# The hub keeps what it is about to call in a set: without this, in the order of addresses in memory.
+importlib.import_module("eventlet.hubs.hub").FdListener.__hash__ = lambda one: hash((one.fileno, one.evtype))
 # A switch greets in the newest version it speaks; a greeting looks the same in all, and 1.3 is what both then speak.
 for _version in (1, 3, 5, 6):
     _module("ofproto.ofproto_parser").register_msg_parser(_version)(_parser.msg_parser)
