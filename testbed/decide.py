@@ -12,7 +12,7 @@ from controllers.cassini.module import Placement, Settings, choose, decisions
 from controllers.cassini.profile import Profile, angles_of, fold
 from controllers.sdn.paths import Routes
 from testbed.errors import NotValid
-from testbed.experiment import Experiment, ring_pairs
+from testbed.experiment import Experiment, pairs
 from testbed.telemetry.tables import ITERATIONS, QUEUES
 
 
@@ -65,7 +65,7 @@ def _tightest(experiment: Experiment, of_the_same: list[Decision]) -> Decision:
     """Return the decision with the lowest score; among equals that of the link packets meet first, where they queue."""
     lowest = min(decision.score for decision in of_the_same)
     routes = Routes(experiment.topology)
-    paths = [routes.route(*pair) for job in experiment.jobs for pair in ring_pairs(job)]
+    paths = [routes.route(*pair) for job in experiment.jobs for pair in pairs(job)]
 
     def hops(decision: Decision) -> int:
         return min(path.index(decision.link) for path in paths if decision.link in path)

@@ -70,7 +70,7 @@ class Experiment:
     def _offsets(self, trial: int) -> Trial:
         """Draw each job's start within one iteration of its own: what a cluster without a scheduler really gets."""
         draw = random.Random(f"{self.scenario.measure.seed}/{self.scenario.name}/{trial}")
-        return Trial({job.name: round(draw.random() * (job.forward_s + job.backward_s), 6) for job in self.jobs})
+        return Trial({job.name: round(draw.random() * job.compute_s, 6) for job in self.jobs})
 
     def arm_plan(self, arm: Arm, trials: list[Trial]) -> dict[str, Any]:
         """Return everything the guest of an arm needs, as JSON types."""
@@ -120,11 +120,11 @@ def build(scenario: Scenario, where: str, base: Path = Path()) -> Experiment:
         for index, keys in enumerate(scenario.job)
     )
     routes = Routes(topology)
-    pairs = {job.name: ring_pairs(job) for job in jobs}
-    shared = routes.shared_links(pairs)
+    loads = {job.name: pairs(job) for job in jobs}
+    shared = routes.shared_links(loads)
     if scenario.require.shared_links and not shared:
         raise InputError(where, "the jobs share no directed link", "move workers, or set require.shared_links = false")
-    used = sorted({link for job in pairs.values() for src, dst in job for link in routes.route(src, dst)})
+    used = sorted({link for job in loads.values() for src, dst in job for link in routes.route(src, dst)})
     experiment = Experiment(scenario, scaling, topology, tcp, jobs, shared, tuple(used))
     known = {f"{a}->{b}" for a, b in topology.directed()}
     for link in experiment.captured:
@@ -133,9 +133,10 @@ def build(scenario: Scenario, where: str, base: Path = Path()) -> Experiment:
     return experiment
 
 
-def ring_pairs(job: JobPlan) -> list[tuple[str, str]]:
-    """Return (source, destination) of every connection of a job's ring."""
-    return [(host, job.hosts[(rank + 1) % job.workers]) for rank, host in enumerate(job.hosts)]
+def pairs(job: JobPlan) -> list[tuple[str, str]]:
+    """Return (source host, destination host) of every connection of a job that leaves a host."""
+    hosts = [(job.hosts[source], job.hosts[destination]) for source, destination in job.connections()]
+    return list(dict.fromkeys((source, destination) for source, destination in hosts if source != destination))
 
 
 def _place(scenario: Scenario, topology: Topology, where: str) -> dict[str, tuple[str, ...]]:

@@ -30,12 +30,13 @@ def experiment(console: Console, made: Experiment) -> None:
         scaling.add_row(row.key, _value(row.unit, row.original), _value(row.unit, row.scaled), row.rule)
     console.print(scaling)
     jobs = Table(title="Jobs", title_justify="left")
-    for column in ("job", "workers", "Down", "backward", "buckets", "sends per iteration"):
+    for column in ("job", "workers", "Down", "compute", "transfers", "sends per iteration"):
         jobs.add_column(column)
     for job in made.jobs:
         sent = show_size(job.sent_bytes(0))
-        down, backward = show_delay(round(job.forward_s, 6)), show_delay(round(job.backward_s, 6))
-        jobs.add_row(job.name, " ".join(job.hosts), down, backward, str(len(job.buckets)), sent)
+        down, compute = show_delay(round(job.down_s, 6)), show_delay(round(job.compute_s, 6))
+        transfers = sum(op.kind != "compute" for op in job.program(0))
+        jobs.add_row(job.name, " ".join(job.hosts), down, compute, str(transfers), sent)
     console.print(jobs)
     for job in made.jobs:
         console.print(f"[dim]{job.name}: {job.note}[/dim]", highlight=False)

@@ -18,7 +18,7 @@ from testbed.net.emulation import MANAGEMENT_IP, Emulation
 from testbed.net.topology import Topology
 from testbed.net.transport import Transport
 from workloads.training.coordinator import Coordinator, start_agents
-from workloads.training.plan import Bucket, JobPlan
+from workloads.training.plan import Bucket, JobPlan, data_parallel
 from workloads.training.records import SocketTerms
 
 COORDINATOR_PORT = 7000
@@ -28,7 +28,7 @@ DSCP = 1
 def job_of_all(topology: Topology) -> JobPlan:
     """Return a job with a worker on every host, in one ring. What it would send does not matter here."""
     ips = tuple(topology.ip(host) for host in topology.hosts)
-    return JobPlan("all", topology.hosts, ips, DSCP, 0.1, 0.1, (Bucket(1_000_000, 0.05),), 1, "dctcp")
+    return data_parallel("all", topology.hosts, ips, DSCP, 0.1, 0.1, (Bucket(1_000_000, 0.05),), 1, "dctcp")
 
 
 def gather(net: Emulation, job: JobPlan) -> Coordinator:

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenario_texts import FINE
 from test_workloads_chakra import SMALL, encoded
+from training_shapes import shape
 
 from controllers.sdn.paths import Routes
 from testbed import experiment, scenario
 from testbed.errors import InputError
-from testbed.experiment import Experiment, ring_pairs
+from testbed.experiment import Experiment, pairs
 from testbed.net.topology import Topology
 from workloads.training.plan import JobPlan
 
@@ -73,13 +74,13 @@ def test_the_two_jobs_share_what_the_scenario_says() -> None:
     for link, names in made.shared.items():
         assert names == ["vgg16-a", "vgg16-b"]
         for job in made.jobs:
-            assert any(link in routes.route(*pair) for pair in ring_pairs(job))
+            assert any(link in routes.route(*pair) for pair in pairs(job))
     assert made.captured == tuple(made.shared)
 
 
 def test_a_ring_goes_round() -> None:
     job = build().jobs[0]
-    assert ring_pairs(job) == [("h1", "h3"), ("h3", "h1")]
+    assert pairs(job) == [("h1", "h3"), ("h3", "h1")]
 
 
 # Placement
@@ -154,7 +155,7 @@ def test_random_starts_come_from_the_seed_and_nothing_else() -> None:
 def test_random_starts_fill_one_iteration() -> None:
     made = build("measure.trials.random=400")
     for job in made.jobs:
-        length_s = job.forward_s + job.backward_s
+        length_s = job.compute_s
         drawn = [trial[job.name] for trial in starts(made, "random")]
         assert 0 <= min(drawn) < 0.05 * length_s
         assert 0.95 * length_s < max(drawn) < length_s
@@ -196,7 +197,7 @@ def test_scale_divides_rates_and_bytes_and_keeps_times() -> None:
     assert one.topology.direction("s1", "s2").rate_bps == 50 * fifty.topology.direction("s1", "s2").rate_bps
     assert one.topology.direction("s1", "s2").aqm == fifty.topology.direction("s1", "s2").aqm
     for a, b in zip(one.jobs, fifty.jobs, strict=True):
-        assert (a.forward_s, a.backward_s) == (b.forward_s, b.backward_s)
+        assert (a.down_s, a.compute_s) == (b.down_s, b.compute_s)
         # not exactly: the steps' latency grows with the scale, and Up keeps its length
         assert a.sent_bytes(0) / b.sent_bytes(0) == pytest.approx(50, rel=0.01)
 
@@ -213,9 +214,9 @@ def test_a_trace_is_looked_for_beside_the_scenario_first(tmp_path: Path, monkeyp
     (kept / "mine.et").write_bytes(encoded(SMALL))
     monkeypatch.setenv("ORRERY_TRACES", f"{tmp_path}:{kept}")
     read = scenario.load(str(beside / "tiny.toml"))
-    assert len(experiment.build(read, "x", beside).jobs[0].buckets) == 2
+    assert len(shape(experiment.build(read, "x", beside).jobs[0]).buckets) == 2
     (beside / "mine.et").write_bytes(encoded(SMALL[:-2]))
-    assert len(experiment.build(read, "x", beside).jobs[0].buckets) == 1
+    assert len(shape(experiment.build(read, "x", beside).jobs[0]).buckets) == 1
     (beside / "mine.et").write_bytes(b"\0" * 50)
     with pytest.raises(InputError, match=r"^x: .*mine\.et"):
         experiment.build(read, "x", beside)

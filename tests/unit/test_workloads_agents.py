@@ -18,7 +18,7 @@ import pytest
 from testbed.errors import NotValid
 from workloads.training.agent import parse
 from workloads.training.coordinator import ROOT, Coordinator, start_agents
-from workloads.training.plan import Bucket, JobPlan
+from workloads.training.plan import Bucket, JobPlan, data_parallel
 from workloads.training.records import AgentSocket, IterationRecord, SocketTerms
 
 NO_ECN = SocketTerms(ecn=False)
@@ -33,7 +33,7 @@ def default_congestion_control() -> str:
 def plan(name: str = "a", workers: int = 2, block: int = 1, iterations: int = 3) -> JobPlan:
     """A small job on loopback addresses of this process's own."""
     net = f"127.{1 + os.getpid() % 250}.{os.getpid() // 250 % 50 + 50 * block}"
-    return JobPlan(
+    return data_parallel(
         name=name,
         hosts=tuple(f"h{rank + 1}" for rank in range(workers)),
         fabric_ips=tuple(f"{net}.{rank + 1}" for rank in range(workers)),
@@ -121,8 +121,8 @@ def test_two_jobs_run_from_their_start_times_to_their_ends() -> None:
             assert all(later.begin_s == earlier.end_s for earlier, later in pairwise(own))
             for record in own:
                 assert record.host == f"h{rank + 1}"
-                assert record.up_begin_s >= record.begin_s + job.forward_s
-                assert record.end_s >= record.begin_s + job.forward_s + job.backward_s
+                assert record.up_begin_s >= record.begin_s + job.down_s
+                assert record.end_s >= record.begin_s + job.compute_s
                 assert record.ce_packets >= 0
     rank_0 = [(r.job, r.iteration, r.end_s) for r in records if r.rank == 0]
     assert made.calls == rank_0

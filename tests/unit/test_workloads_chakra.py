@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from training_shapes import shape
 
 from testbed.errors import InputError
 from workloads.traces.chakra import read_trace
 from workloads.traces.replay import Replay, job_plan, replay
-from workloads.training.plan import Bucket, JobPlan
+from workloads.training.plan import Bucket, data_parallel
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "traces" / "chakra_resnet50_ddp.et.tar.gz"
 COMPUTE, SEND, COLLECTIVE = 4, 5, 7
@@ -87,7 +88,7 @@ def test_the_real_trace_is_resnet50() -> None:
         pytest.skip(f"{REAL.name} is not beside the repository (../shared/data/traces)")
     hosts, ips = ("h1", "h2", "h3"), ("10.0.0.1", "10.0.0.2", "10.0.0.3")
     plan = job_plan(REAL, name="r", hosts=hosts, fabric_ips=ips, dscp=3, iterations=9, scale=1.0)
-    assert plan == JobPlan(
+    assert plan == data_parallel(
         name="r",
         hosts=hosts,
         fabric_ips=ips,
@@ -107,7 +108,7 @@ def test_the_real_trace_is_resnet50() -> None:
         " 1209 compute nodes, laid end to end, since the trace has no start times;"
         " 2 broadcasts and barriers of 212904 B left out. Bytes are divided by 1.",
     )
-    assert plan.total_bytes == 4 * 25_557_032  # the parameters of ResNet-50, in fp32
+    assert shape(plan).total_bytes == 4 * 25_557_032  # the parameters of ResNet-50, in fp32
 
 
 def test_the_real_trace_cut_anywhere_is_refused_with_the_byte(file: Path) -> None:
@@ -188,7 +189,7 @@ def test_broadcasts_are_left_out_and_said(file: Path) -> None:
 def test_scaling_divides_bytes_and_keeps_times(file: Path) -> None:
     file.write_bytes(encoded(SMALL))
     plan = job_plan(file, name="a", hosts=("h1", "h2"), fabric_ips=IPS, dscp=0, iterations=1, scale=50.0)
-    assert plan.buckets == (Bucket(20, 40e-6), Bucket(40, 100e-6, (0,)))
+    assert shape(plan).buckets == (Bucket(20, 40e-6), Bucket(40, 100e-6, (0,)))
     with pytest.raises(InputError, match="scale"):
         job_plan(file, name="a", hosts=("h1", "h2"), fabric_ips=IPS, dscp=0, iterations=1, scale=0.0)
 
@@ -323,7 +324,7 @@ def refused_or_replayed(file: Path, data: bytes) -> None:
     except InputError as error:
         assert error.exit_code == 2
     else:
-        assert plan.buckets
+        assert plan.total_bytes
 
 
 @ANY

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from training_shapes import shape
 
 from testbed.errors import InputError
 from workloads.models import (
@@ -100,8 +101,8 @@ def test_the_note_tells_both_volumes_truly(workers: int, ratio: str) -> None:
 
 def test_the_job_of_the_shipped_scenarios_never_changes() -> None:
     plan = vgg16(2, scale=50.0)
-    assert [bucket.size_bytes for bucket in plan.buckets] == [415055, 1700066, 10410779, 717196, 717248, 56259]
-    assert (plan.forward_s, plan.backward_s, plan.buckets[-1].ready_s) == (0.141, 0.1, 0.1)
+    assert [bucket.size_bytes for bucket in shape(plan).buckets] == [415055, 1700066, 10410779, 717196, 717248, 56259]
+    assert (shape(plan).forward_s, shape(plan).backward_s, shape(plan).buckets[-1].ready_s) == (0.141, 0.1, 0.1)
     assert plan.note == (
         "vgg16, 2 workers: each sends 14016603 B per iteration (700830150 B unscaled), sized so that Up alone lasts"
         " 114 ms at 50 Gbit/s; the model's own gradients are 553430176 B (528 MiB), of which a ring would send"
@@ -111,9 +112,10 @@ def test_the_job_of_the_shipped_scenarios_never_changes() -> None:
 
 def test_scaling_divides_bytes_and_keeps_times() -> None:
     full, scaled = vgg16(2), vgg16(2, scale=50.0)
-    assert (scaled.forward_s, scaled.backward_s) == (full.forward_s, full.backward_s) == (0.141, 0.1)
-    assert [bucket.ready_s for bucket in scaled.buckets] == [bucket.ready_s for bucket in full.buckets]
-    assert scaled.total_bytes * 50 == pytest.approx(full.total_bytes, rel=0.01)
+    small, large = shape(scaled), shape(full)
+    assert (small.forward_s, small.backward_s) == (large.forward_s, large.backward_s) == (0.141, 0.1)
+    assert [bucket.ready_s for bucket in small.buckets] == [bucket.ready_s for bucket in large.buckets]
+    assert small.total_bytes * 50 == pytest.approx(large.total_bytes, rel=0.01)
 
 
 @pytest.mark.parametrize(

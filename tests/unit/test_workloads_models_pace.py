@@ -1,12 +1,14 @@
 """Jobs sized by parameters: never more bytes than the model has, and Up as long as published."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from training_shapes import shape
 
 from testbed.errors import InputError
 from workloads.models import (
@@ -20,6 +22,7 @@ from workloads.models import (
     up_alone_s,
 )
 from workloads.models.buckets import resized, ring_s
+from workloads.models.compute import compute_s
 from workloads.models.pace import CHUNK_BYTES
 from workloads.training.plan import Bucket, JobPlan
 
@@ -35,7 +38,7 @@ def plan_of(model: str, workers: int = 2, **rest: Any) -> JobPlan:
 
 def up_s(plan: JobPlan, scale: float = 1.0) -> float:
     network = goodput_bps(50e9 / scale, 9000), STEP_LATENCY_S * scale
-    return up_alone_s(plan.buckets, plan.backward_s, plan.workers, *network)
+    return up_alone_s(shape(plan).buckets, shape(plan).backward_s, plan.workers, *network)
 
 
 @pytest.mark.parametrize("scale", [1.0, 50.0])
@@ -47,8 +50,8 @@ def test_the_communication_times_of_all_snapshots_are_reached(
     rest = {"batch": job.batch, "communication_s": job.communication_s}
     plan = plan_of(job.model, compute_factor=factor, scale=scale, **rest)
     assert up_s(plan, scale) == pytest.approx(job.communication_s, abs=1e-9)
-    assert plan.total_bytes * scale == pytest.approx(MODELS[job.model].gradient_bytes, abs=scale)
-    assert plan.buckets[0].ready_s == 0.0, number
+    assert shape(plan).total_bytes * scale == pytest.approx(MODELS[job.model].gradient_bytes, abs=scale)
+    assert shape(plan).buckets[0].ready_s == 0.0, number
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4, 8, 12])
@@ -56,7 +59,7 @@ def test_the_communication_times_of_all_snapshots_are_reached(
 def test_bytes_follow_from_parameters_and_workers(model: str, workers: int) -> None:
     plan = plan_of(model, workers, batch=MODELS[model].batches[1])
     own = 2 * (workers - 1) / workers * MODELS[model].gradient_bytes
-    assert plan.sent_bytes(0) == pytest.approx(own, abs=2 * workers * len(plan.buckets))
+    assert plan.sent_bytes(0) == pytest.approx(own, abs=2 * workers * len(shape(plan).buckets))
     assert f"each sends {plan.sent_bytes(0)} B" in plan.note
     assert up_s(plan) >= own * 8 / 50e9
 
@@ -65,17 +68,17 @@ def test_bytes_follow_from_parameters_and_workers(model: str, workers: int) -> N
 def test_bytes_never_leave_before_their_gradients_exist(model: str) -> None:
     batch = MODELS[model].batches[1]
     whole = plan_of(model, batch=batch)
-    ready = gradients_by(whole.buckets, whole.forward_s)
+    ready = gradients_by(shape(whole).buckets, shape(whole).forward_s)
     plan = plan_of(model, batch=batch, communication_s=1.1 * up_s(whole))
     offset = 0
-    for piece in plan.buckets:
-        assert plan.forward_s + piece.ready_s >= ready(offset + piece.size_bytes) - 1e-9
+    for piece in shape(plan).buckets:
+        assert shape(plan).forward_s + piece.ready_s >= ready(offset + piece.size_bytes) - 1e-9
         offset += piece.size_bytes
     # It begins no later than it must: some piece leaves the very moment it can.
     slack, offset = [], 0
-    for piece in plan.buckets:
+    for piece in shape(plan).buckets:
         offset += piece.size_bytes
-        slack.append(plan.forward_s + piece.ready_s - ready(offset))
+        slack.append(shape(plan).forward_s + piece.ready_s - ready(offset))
     assert min(slack) == pytest.approx(0.0, abs=1e-9)
 
 
@@ -100,14 +103,14 @@ def test_every_batch_and_factor_makes_a_job(model: str) -> None:
     for batch in range(low, high + 1, max(1, (high - low) // 24)):
         for factor in (0.8, 1.0, 1.2):
             plan = plan_of(model, batch=batch, compute_factor=factor)
-            assert max(bucket.ready_s for bucket in plan.buckets) == pytest.approx(plan.backward_s)
+            assert max(bucket.ready_s for bucket in shape(plan).buckets) == pytest.approx(shape(plan).backward_s)
 
 
 def test_all_compute_is_in_the_iteration() -> None:
     for factor in (0.8, 1.0, 1.2):
         whole = plan_of("vgg19", batch=1400, compute_factor=factor)
         plan = plan_of("vgg19", batch=1400, compute_factor=factor, communication_s=0.166)
-        assert plan.forward_s + 0.166 >= whole.forward_s + whole.backward_s
+        assert shape(plan).forward_s + 0.166 >= shape(whole).forward_s + shape(whole).backward_s
 
 
 def test_pieces_by_hand() -> None:
@@ -156,9 +159,9 @@ def test_resizing_keeps_the_sum(sizes: list[int], factor: float) -> None:
 
 def test_vgg16_by_parameters_has_the_published_iteration_and_its_own_bytes() -> None:
     plan = plan_of("vgg16")
-    assert plan.forward_s == 0.141
+    assert shape(plan).forward_s == 0.141
     assert up_s(plan) == pytest.approx(0.114)
-    assert plan.total_bytes == MODELS["vgg16"].gradient_bytes
+    assert shape(plan).total_bytes == MODELS["vgg16"].gradient_bytes
     assert "38.8 Gbit/s on average" in plan.note
     # Three workers send a third more, and that takes longer than 114 ms.
     with pytest.raises(
@@ -169,15 +172,15 @@ def test_vgg16_by_parameters_has_the_published_iteration_and_its_own_bytes() -> 
 
 def test_without_a_communication_time_buckets_leave_at_line_rate() -> None:
     plan = plan_of("resnet50", batch=1600)
-    whole = ddp_buckets(MODELS["resnet50"].sample_layers, plan.backward_s)
-    assert plan.buckets == whole
+    whole = ddp_buckets(MODELS["resnet50"].sample_layers, compute_s(MODELS["resnet50"], 1600)[1])
+    assert shape(plan).buckets == tuple(replace(each, ready_s=round(each.ready_s, 12)) for each in whole)
     assert "at line rate as soon as DDP has them" in plan.note
 
 
 def test_the_volume_can_be_the_architectures() -> None:
     paper, own = (plan_of("roberta", batch=12, volume=volume) for volume in ("published", "architecture"))
-    assert (paper.total_bytes, own.total_bytes) == (800_000_000, 4 * 124_645_632)
-    assert (paper.forward_s, paper.backward_s) == (own.forward_s, own.backward_s)
+    assert (shape(paper).total_bytes, shape(own).total_bytes) == (800_000_000, 4 * 124_645_632)
+    assert (shape(paper).forward_s, shape(paper).backward_s) == (shape(own).forward_s, shape(own).backward_s)
     assert "1.605 times the architecture's" in paper.note
 
 

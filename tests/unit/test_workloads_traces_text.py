@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from training_shapes import shape
 
 from testbed.errors import InputError
 from workloads.models import MODELS
@@ -82,12 +83,12 @@ def test_the_real_resnet50_of_astrasim_becomes_a_job() -> None:
     plan = astrasim.job_plan(real(RESNET50), **PLACES, clock_hz=1e6)
     # The weights of ResNet-50's convolutions and of its classifier, without normalisations and bias.
     weights = sum(layer.tensors[0] for layer in MODELS["resnet50"].layers)
-    assert plan.total_bytes == 4 * weights == 102_011_648
-    assert len(plan.buckets) == 54
-    assert plan.buckets[0] == Bucket(8_192_000, 9220e-6)
-    assert plan.buckets[1].ready_s == (9220 + 27708 + 6536) / 1e6
-    assert plan.buckets[-1] == Bucket(37_632, plan.backward_s, (52,))
-    assert plan.forward_s == sum(layer.forward.compute for layer in workload.layers) / 1e6
+    assert shape(plan).total_bytes == 4 * weights == 102_011_648
+    assert len(shape(plan).buckets) == 54
+    assert shape(plan).buckets[0] == Bucket(8_192_000, 9220e-6)
+    assert shape(plan).buckets[1].ready_s == (9220 + 27708 + 6536) / 1e6
+    assert shape(plan).buckets[-1] == Bucket(37_632, shape(plan).backward_s, (52,))
+    assert shape(plan).forward_s == sum(layer.forward.compute for layer in workload.layers) / 1e6
     assert "54 all-reduces of 102011648 B in all from 54 layers; 1e+06 cycles are a second" in plan.note
 
 
@@ -114,18 +115,18 @@ def test_the_settings_of_real_files() -> None:
 
 def test_a_small_workload_by_hand(file: Path) -> None:
     plan = astrasim_plan(file, SMALL, clock_hz=1000.0, scale=2.0)
-    assert plan.forward_s == 0.6
+    assert shape(plan).forward_s == 0.6
     # Backwards: third 50 + 9, second 40 + 8, first 30, whose gradient of inputs nobody needs.
-    assert plan.buckets == (Bucket(4000, 0.05), Bucket(2000, 0.137, (0,)))
-    assert plan.backward_s == 0.137
+    assert shape(plan).buckets == (Bucket(4000, 0.05), Bucket(2000, 0.137, (0,)))
+    assert shape(plan).backward_s == 0.137
     assert (plan.hosts, plan.dscp, plan.iterations, plan.congestion_control) == (("h1", "h2"), 3, 9, "dctcp")
-    assert astrasim_plan(file, SMALL).forward_s == 600e-9
+    assert shape(astrasim_plan(file, SMALL)).forward_s == 600e-9
 
 
 def test_a_small_workload_of_aicb_by_hand(file: Path) -> None:
     plan = aicb_plan(file, TWO)
-    assert plan.forward_s == 20e-9
-    assert plan.buckets == (Bucket(800, 30e-9), Bucket(400, 80e-9, (0,)))
+    assert shape(plan).forward_s == 20e-9
+    assert shape(plan).buckets == (Bucket(800, 30e-9), Bucket(400, 80e-9, (0,)))
     assert (
         "AICB workload workload.txt: 2 all-reduces of 1200 B in all from 2 layers; 1e+09 ns are a second" in plan.note
     )
@@ -150,7 +151,7 @@ def test_lists_numbers_without_names_and_own_parallelisms_are_kept() -> None:
 
 def test_a_data_parallel_layer_of_a_customized_workload_is_replayed(file: Path) -> None:
     row = "x -1 1 NONE 0 2 NONE 0 3 ALLREDUCE 4 5"
-    assert astrasim_plan(file, f"HYBRID_CUSTOMIZED\n1\n{row} DATA").total_bytes == 4
+    assert shape(astrasim_plan(file, f"HYBRID_CUSTOMIZED\n1\n{row} DATA")).total_bytes == 4
     with pytest.raises(InputError, match="line 3: layer x: its own parallelism MODEL cannot"):
         astrasim_plan(file, f"HYBRID_CUSTOMIZED\n1\n{row} MODEL")
 
@@ -305,7 +306,8 @@ def test_whatever_is_in_a_file_is_read_or_refused(tmp_path_factory: Any, data: b
         plan = reader.job_plan(file, **PLACES)
     except InputError:
         return
-    assert 0 < plan.total_bytes == sum(layer.weight_gradient.communication.size_bytes for layer in reducing(workload))
+    reduced = sum(layer.weight_gradient.communication.size_bytes for layer in reducing(workload))
+    assert 0 < shape(plan).total_bytes == reduced
 
 
 def reducing(workload: LayerWorkload) -> list[TraceLayer]:

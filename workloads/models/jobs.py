@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from testbed.errors import InputError
@@ -24,7 +25,7 @@ from workloads.models.buckets import STEP_LATENCY_S, ddp_buckets, goodput_bps, r
 from workloads.models.catalogue import MODELS, Iteration, Model, Volume
 from workloads.models.compute import EFFECTIVE_FLOPS, compute_s
 from workloads.models.pace import paced_for
-from workloads.training.plan import Bucket, JobPlan
+from workloads.training.plan import Bucket, JobPlan, data_parallel
 
 SIZING_RATE_BPS = 50e9
 Sizing = Literal["published-up", "parameters"]
@@ -60,22 +61,23 @@ def job_plan(
     known = _known(model, name)
     if not scale > 0:
         raise InputError(f"job {name}, scale", f"{scale!r}", "give a number above 0")
-    # Refuses the places before anything is computed for them; its bucket is replaced below.
-    plan = JobPlan(
-        name, tuple(hosts), tuple(fabric_ips), dscp, 0.0, 0.0, (Bucket(1, 0.0),), iterations, congestion_control
+    make = partial(
+        data_parallel, name, hosts, fabric_ips, dscp, iterations=iterations, congestion_control=congestion_control
     )
+    # Refuses the places before anything is computed for them.
+    workers = make(forward_s=0.0, backward_s=0.0, buckets=(Bucket(1, 0.0),)).workers
     network = goodput_bps(SIZING_RATE_BPS / scale, mtu_bytes), STEP_LATENCY_S * scale
     sizing = sizing or ("published-up" if known.published else "parameters")
     try:
         if sizing == "published-up":
             if batch is not None or communication_s is not None or compute_factor != 1.0 or volume != "published":
                 raise InputError("sizing", "published-up has one size and one time", 'give sizing = "parameters"')
-            return _published_up(known, plan, scale, mtu_bytes)
+            return _published_up(known, make, workers, scale, mtu_bytes)
         if sizing != "parameters":
             raise InputError("sizing", f"{sizing!r}", 'give "published-up" or "parameters"')
         if volume not in ("published", "architecture"):
             raise InputError("volume", f"{volume!r}", 'give "published" or "architecture"')
-        return _of_parameters(known, plan, scale, network, batch, communication_s, compute_factor, volume)
+        return _of_parameters(known, make, workers, scale, network, batch, communication_s, compute_factor, volume)
     except InputError as error:
         where = error.where if error.where.startswith(f"job {name}") else f"job {name}, {error.where}"
         raise InputError(where, error.what, error.mend) from None
@@ -92,7 +94,7 @@ def _known(model: str, name: str) -> Model:
     return known
 
 
-def _published_up(model: Model, plan: JobPlan, scale: float, mtu_bytes: int) -> JobPlan:
+def _published_up(model: Model, make: partial[JobPlan], workers: int, scale: float, mtu_bytes: int) -> JobPlan:
     published = model.published
     if published is None:
         raise InputError("sizing", f"no iteration of {model.name} is published", 'give sizing = "parameters"')
@@ -101,11 +103,11 @@ def _published_up(model: Model, plan: JobPlan, scale: float, mtu_bytes: int) -> 
         published.backward_s,
         published.up_s,
         SIZING_RATE_BPS / scale,
-        plan.workers,
+        workers,
         mtu_bytes=mtu_bytes,
         step_latency_s=STEP_LATENCY_S * scale,
     )
-    plan = replace(plan, forward_s=published.down_s, backward_s=published.backward_s, buckets=sized)
+    plan = make(forward_s=published.down_s, backward_s=published.backward_s, buckets=sized)
     return replace(plan, note=" ".join(_published_note(model, published, plan, scale)))
 
 
@@ -125,7 +127,8 @@ def _published_note(model: Model, published: Iteration, plan: JobPlan, scale: fl
 
 def _of_parameters(
     model: Model,
-    plan: JobPlan,
+    make: partial[JobPlan],
+    workers: int,
     scale: float,
     network: tuple[float, float],
     batch: int | None,
@@ -138,15 +141,14 @@ def _of_parameters(
     total_bytes = model.gradient_bytes if volume == "published" else model.architecture_bytes
     layers = model.layers if batch is None else model.sample_layers
     buckets = resized(ddp_buckets(layers, backward_s), total_bytes / model.architecture_bytes / scale)
-    if up_s is None:
-        plan = replace(plan, forward_s=down_s, backward_s=backward_s, buckets=buckets)
-    else:
-        before_s, pieces = paced_for(buckets, up_s, plan.workers, *network, scale)
+    if up_s is not None:
+        before_s, buckets = paced_for(buckets, up_s, workers, *network, scale)
         # A published Down already holds the compute before the first byte.
         down_s += before_s if batch is not None else 0.0
-        plan = replace(plan, forward_s=down_s, backward_s=pieces[-1].ready_s, buckets=pieces)
-    alone_s = up_alone_s(plan.buckets, plan.backward_s, plan.workers, *network)
-    return replace(plan, note=" ".join(_note(model, plan, scale, batch, factor, total_bytes, alone_s, up_s)))
+        backward_s = buckets[-1].ready_s
+    plan = make(forward_s=down_s, backward_s=backward_s, buckets=buckets)
+    alone_s = up_alone_s(buckets, backward_s, workers, *network)
+    return replace(plan, note=" ".join(_note(model, plan, scale, batch, factor, total_bytes, alone_s, up_s, down_s)))
 
 
 def _times(model: Model, batch: int | None, factor: float) -> tuple[float, float, float | None]:
@@ -172,6 +174,7 @@ def _note(
     total_bytes: int,
     alone_s: float,
     up_s: float | None,
+    down_s: float,
 ) -> Iterator[str]:
     n, sent = plan.workers, plan.sent_bytes(0)
     yield f"{model.name}, {n} workers: each sends {sent} B per iteration ({sent * scale:.0f} B unscaled),"
@@ -181,7 +184,7 @@ def _note(
     paced = "paced evenly to last" if up_s is not None else "at line rate as soon as DDP has them, which lasts"
     yield f"They leave {paced} {1e3 * alone_s:.3f} ms alone, {demand_bps / 1e9:.1f} Gbit/s on average unscaled."
     if batch is None:
-        yield f"Down is the published {1e3 * plan.forward_s:g} ms."
+        yield f"Down is the published {1e3 * down_s:g} ms."
     else:
-        yield f"Down, {1e3 * plan.forward_s:.3f} ms, follows from {batch} samples at {EFFECTIVE_FLOPS / 1e12:g} TFLOP/s"
+        yield f"Down, {1e3 * down_s:.3f} ms, follows from {batch} samples at {EFFECTIVE_FLOPS / 1e12:g} TFLOP/s"
         yield f"times {factor:g}, an assumption."

@@ -59,6 +59,6 @@ def job_plan(
     """
     return plan_of(
         read(path), path, "AICB", "ns", clock_hz, scale,
-        name=name, hosts=tuple(hosts), fabric_ips=tuple(fabric_ips), dscp=dscp, iterations=iterations,
+        name=name, hosts=hosts, fabric_ips=fabric_ips, dscp=dscp, iterations=iterations,
         congestion_control=congestion_control,
     )  # fmt: skip

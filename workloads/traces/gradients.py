@@ -22,7 +22,7 @@ from typing import Any
 
 from testbed.errors import InputError
 from workloads.traces.layerwise import Communication, LayerWorkload, TraceLayer
-from workloads.training.plan import Bucket, JobPlan
+from workloads.training.plan import Bucket, JobPlan, data_parallel
 
 MEND = "only data-parallel jobs, all-reduces of gradients of weights, can be replayed yet"
 WITHOUT_GRADIENTS = ("MODEL", "DISTRIBUTED_INFERENCE")
@@ -41,8 +41,8 @@ def plan_of(
 ) -> JobPlan:
     """The job `name` of `workload`, read from `path`; its times are divided by `clock_hz`, its bytes by `scale`.
 
-    `title` and `unit` are for the note, `rest` is what else JobPlan takes. Raises InputError, with the line of the
-    layer, for what cannot be replayed, and for anything JobPlan refuses.
+    `title` and `unit` are for the note, `rest` is what else `data_parallel` takes. Raises InputError, with the line
+    of the layer, for what cannot be replayed, and for anything JobPlan refuses.
     """
     for key, value in (("scale", scale), ("clock_hz", clock_hz)):
         if not 0 < value < math.inf:
@@ -66,8 +66,8 @@ def plan_of(
         f" {len(workload.layers)} layers; {clock_hz:g} {unit} are a second. Bytes are divided by {scale:g}."
     )
     forward_s = sum(layer.forward.compute for layer in workload.layers) / clock_hz
-    return JobPlan(
-        name=name, forward_s=forward_s, backward_s=clock / clock_hz, buckets=tuple(buckets), note=note, **rest
+    return data_parallel(
+        name=name, forward_s=forward_s, backward_s=clock / clock_hz, buckets=buckets, note=note, **rest
     )
 
 

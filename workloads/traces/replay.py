@@ -26,7 +26,7 @@ from pathlib import Path
 
 from testbed.errors import InputError
 from workloads.traces.chakra import COMPUTE, RECEIVE, SEND, Node, read_trace
-from workloads.training.plan import Bucket, JobPlan
+from workloads.training.plan import Bucket, JobPlan, data_parallel
 
 LEFT_OUT = ("broadcast", "barrier")
 
@@ -63,10 +63,10 @@ def job_plan(
     buckets = tuple(
         Bucket(max(1, round(bucket.size_bytes / scale)), bucket.ready_s, bucket.after) for bucket in replayed.buckets
     )
-    return JobPlan(
+    return data_parallel(
         name,
-        tuple(hosts),
-        tuple(fabric_ips),
+        hosts,
+        fabric_ips,
         dscp,
         replayed.forward_s,
         replayed.backward_s,

@@ -11,8 +11,8 @@ Messages are JSON lines. The agent says: hello (job, rank); listening; connected
 kernel uses towards the next worker, and from the previous one); iteration (iteration, begin_s, up_begin_s,
 end_s, ce_packets); done; failed (why). It is told: listen (plan), which also ends the ring it may be in;
 connect; run (start_s, iterations); bye. The plan has hosts, fabric_ips, port, congestion_control, dscp,
-buffer_bytes (or null), timeout_s, forward_s, backward_s, and buckets as [size_bytes, ready_s] in their order
-on the wire. All times are time.time().
+buffer_bytes (or null), timeout_s, and the program as [kind, duration_s, size_bytes, after] of its operations.
+All times are time.time().
 """
 
 # Imports only what starts quickly: in a guest every module costs dozens of system calls of 12 µs.
@@ -101,13 +101,17 @@ class Worker:
 
     def _iterate(self, ring: Ring, begin_s: float) -> tuple[float, float]:
         # Everything is due at a time counted from the beginning, so that late wakes do not add up.
-        up_due_s = begin_s + self._plan["forward_s"]
-        sleep_until(up_due_s)
-        up_begin_s = time.time()
-        for size_bytes, ready_s in self._plan["buckets"]:
-            sleep_until(up_due_s + ready_s)
+        computed_s, up_begin_s, ends = begin_s, 0.0, list[float]()
+        for kind, duration_s, size_bytes, after in self._plan["program"]:
+            if kind == "compute":
+                computed_s = max([computed_s, *(ends[other] for other in after)]) + duration_s
+                ends.append(computed_s)
+                continue
+            sleep_until(max((ends[other] for other in after), default=begin_s))
+            up_begin_s = up_begin_s or time.time()
             ring.all_reduce(size_bytes)
-        sleep_until(up_due_s + self._plan["backward_s"])
+            ends.append(time.time())
+        sleep_until(computed_s)
         return up_begin_s, time.time()
 
     def _name(self, rank: int) -> str:

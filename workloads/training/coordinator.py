@@ -85,9 +85,7 @@ class _Agent:
             "dscp": plan.dscp,
             "buffer_bytes": terms.set_buffer_bytes,
             "timeout_s": timeout_s,
-            "forward_s": plan.forward_s,
-            "backward_s": plan.backward_s,
-            "buckets": [[bucket.size_bytes, bucket.ready_s] for bucket in plan.buckets],
+            "program": [[op.kind, op.duration_s, op.size_bytes, op.after] for op in plan.program(self.rank)],
         }
 
     def tell(self, do: str, **more: object) -> None:
@@ -254,7 +252,7 @@ class Coordinator:
         """Take messages until each of `agents` has said `what`."""
         for agent in agents:
             agent.awaited = what
-        longest_s = max(agent.plan.forward_s + agent.plan.backward_s for agent in agents) if agents else 0.0
+        longest_s = max(agent.plan.compute_s for agent in agents) if agents else 0.0
         patience_s = self._timeout_s + longest_s
         deadline_s = time.monotonic() + max(0.0, grace_s) + patience_s
         while any(agent.awaited for agent in agents):
