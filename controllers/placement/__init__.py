@@ -18,6 +18,10 @@ share: a plug-in on top of any of them.
     random      any free accelerators
     ideal       each job alone on its own copy of the cluster: what nobody can beat
     arrivals    which jobs come when: from a file, Poisson, dynamic or snapshot
+    cluster     the life of a cluster: what happened in, orders to start, stop and retime jobs out
+    orders      these orders, rounds, and what a plug-in is
+    beats       from time-shifts to moments, so that few running jobs have to wait
+    interleave  CASSINI as a plug-in: traffic measured alone, on the links of each candidate
 
 Numbers in, decisions out; only `arrivals.read` opens a file. After Mahajan et al., "Themis: Fair and Efficient GPU
 Cluster Scheduling", NSDI 2020, and Qiao et al., "Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep

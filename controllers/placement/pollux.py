@@ -9,7 +9,8 @@ new allocation may be worth the restarts it costs.
 Documented simplifications. The parameters of the goodput are given, not fitted while the job runs. A job that gets
 nothing has a speedup of `UNSERVED_SPEEDUP`, for with p = -1 one zero makes the mean zero. Nothing limits how fast a job
 grows (in the paper to twice the most it has had). It matters whether a job is on one server or on several, not in how
-many racks, as published. Pollux knows no leases: any job may be moved at any time.
+many racks, as published. Pollux knows no leases: any job may be moved at any time. A job that was profiled (`timings`)
+runs with those numbers of workers alone: with more accelerators than the next lower one, it leaves some unused.
 """
 
 from __future__ import annotations
@@ -64,7 +65,11 @@ class Pollux:
                 generations=self.generations,
                 random=random,
             )
-        placed = {job.name: row for job, row in zip(state.jobs, matrix, strict=True) if row.any()}
+        placed = {
+            job.name: used
+            for job, row in zip(state.jobs, matrix, strict=True)
+            if (used := _used(row, _size(job, int(row.sum())))).any()
+        }
         value = float(problem.fitness(matrix[None])[0])
         return Proposal(
             scheduler=self.name,
@@ -125,7 +130,8 @@ class Problem:
         for workers in range(1, total + 1):
             for spread in (0, 1):
                 possible = workers <= largest if spread == 0 else workers > 1
-                batch = best_batch(self.goodputs[job.name], workers, 1 + spread) if possible else None
+                used = _size(job, workers)
+                batch = best_batch(self.goodputs[job.name], used, 1 + spread) if possible and used else None
                 found[workers, spread] = batch.goodput if batch else 0.0
         share = max(1, total // jobs)
         fair = max((found[workers, int(workers > largest)] for workers in range(1, share + 1)), default=0.0)
@@ -133,6 +139,19 @@ class Problem:
         if fair <= 0:
             raise ValueError(f"{job.name}: no number of workers here can share a batch within its limits")
         return found / fair
+
+
+def _size(job: Job, workers: int) -> int:
+    """Return how many of so many workers a job can run with: all, or the next number it was profiled with."""
+    return max((size for size in job.sizes if size <= workers), default=0) if job.timings else workers
+
+
+def _used(row: Counts, workers: int) -> Counts:
+    """Return so many of the accelerators of a row: those of the servers that have most, so that few are used."""
+    used = np.zeros_like(row)
+    for server in np.argsort(-row, kind="stable"):
+        used[server] = min(int(row[server]), workers - int(used.sum()))
+    return used
 
 
 def _goodput(job: Job) -> Goodput:

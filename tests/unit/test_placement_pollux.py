@@ -14,7 +14,7 @@ from controllers.placement.evolution import legal
 from controllers.placement.goodput import Goodput
 from controllers.placement.layout import Layout
 from controllers.placement.pollux import Pollux, Problem
-from controllers.placement.state import ClusterState, Job, Server
+from controllers.placement.state import ClusterState, Job, Server, Timing
 
 QUIET = Goodput(0.02, 0.002, 0.01, 0.001, 0.05, 0.002, 1.5, 50.0, 64, 4096, 256)
 NOISY = replace(QUIET, noise_scale=50_000.0)
@@ -136,3 +136,12 @@ def test_what_is_wrong_is_said() -> None:
         replace(QUIET, gamma=0.5)
     with pytest.raises(ValueError, match="batches"):
         replace(QUIET, max_batch=1)
+
+
+def test_a_job_runs_with_the_numbers_of_workers_it_was_profiled_with() -> None:
+    one = state([NOISY, NOISY], servers=4, each=2)
+    profiled = replace(one.jobs[0], timings=(Timing(3, "cluster", 0.3),))
+    made = Pollux().propose(replace(one, jobs=(profiled, one.jobs[1])))
+    for candidate in made.candidates:
+        assert len(candidate.placements.get(profiled.name, ())) in (0, 3)
+    assert any(profiled.name in candidate.placements for candidate in made.candidates)
