@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from testbed.net.topology import Direction, Red
 from testbed.telemetry.netlink import CREATE, REPLACE, Request, attribute, text, u32, u64
 from testbed.telemetry.qdisc import (
+    NETEM_JITTER64,
     NETEM_LATENCY64,
     NETEM_QOPT,
     RED_MAX_P,
@@ -79,10 +80,11 @@ def _request(ifindex: int, interface: str, w: Wanted, d: Direction) -> Request:
 
 def _netem(d: Direction) -> dict[str, int]:
     # What the link's own queue would keep must not be lost here: room for a line and a queue of small frames.
-    line_bytes = int(d.rate_bps * d.delay_s / 8)
+    line_bytes = int(d.rate_bps * (d.delay_s + d.jitter_s) / 8)
     limit_packets = (line_bytes + d.queue_bytes) // _SMALLEST_FRAME_BYTES + 1000
     return {
         "latency_ns": round(d.delay_s * 1e9),
+        "jitter_ns": round(d.jitter_s * 1e9),
         "limit_packets": min(limit_packets, _U32_MAX),
         "loss_2e32": min(round(d.loss * 2**32), _U32_MAX),
         "gap_packets": 0,
@@ -92,7 +94,8 @@ def _netem(d: Direction) -> dict[str, int]:
 
 def _encode_netem(options: dict[str, int], _: Direction) -> bytes:
     fixed = NETEM_QOPT.pack(0, options["limit_packets"], options["loss_2e32"], 0, 0, 0)
-    return fixed + attribute(NETEM_LATENCY64, struct.pack("=q", options["latency_ns"]))
+    latency = attribute(NETEM_LATENCY64, struct.pack("=q", options["latency_ns"]))
+    return fixed + latency + attribute(NETEM_JITTER64, struct.pack("=q", options["jitter_ns"]))
 
 
 def _tbf(d: Direction) -> dict[str, int]:

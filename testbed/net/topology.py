@@ -50,7 +50,8 @@ class Red:
 class Direction:
     """The settings of one egress: every packet is delayed by `delay_s` or lost with probability `loss`, then
     waits in a queue of `queue_bytes` for a transmitter of `rate_bps` that may send `burst_bytes` at once.
-    `aqm` marks packets in that queue; without it a full queue drops."""
+    `aqm` marks packets in that queue; without it a full queue drops. With `jitter_s` each packet's delay is drawn
+    evenly from `delay_s` - `jitter_s` to `delay_s` + `jitter_s`, so that packets may overtake each other."""
 
     rate_bps: int
     delay_s: float
@@ -58,6 +59,7 @@ class Direction:
     queue_bytes: int
     burst_bytes: int
     aqm: Red | None
+    jitter_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,7 @@ def _check_direction(where: str, d: Direction, mtu_bytes: int) -> None:
         (0 < d.rate_bps <= MAX_RATE_BPS, f"rate_bps {d.rate_bps}", f"above 0, at most {MAX_RATE_BPS}"),
         (d.rate_bps % 8 == 0, f"rate_bps {d.rate_bps}", "the kernel counts bytes: a multiple of 8"),
         (0 <= d.delay_s < 3600, f"delay_s {d.delay_s}", "0 to an hour"),
+        (0 <= d.jitter_s <= d.delay_s, f"jitter_s {d.jitter_s}", "0 to delay_s: no delay is negative"),
         (0 <= d.loss < 1, f"loss {d.loss}", "a probability, below 1"),
         (
             frame_bytes <= d.queue_bytes < 1 << 31,

@@ -19,7 +19,7 @@ RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 TCA_KIND, TCA_OPTIONS, TCA_STATS2 = 1, 2, 7
 TBF_PARMS, TBF_RATE64, TBF_BURST = 1, 4, 6
 RED_PARMS, RED_STAB, RED_MAX_P = 1, 2, 3
-NETEM_LATENCY64 = 10
+NETEM_LATENCY64, NETEM_JITTER64 = 10, 11
 ROOT = 0xFFFFFFFF
 
 # struct tcmsg: family, padding, interface index, handle, parent, info
@@ -129,9 +129,12 @@ def _red(data: bytes) -> dict[str, int]:
 
 def _netem(data: bytes) -> dict[str, int]:
     _, limit, loss, gap, duplicate, _ = NETEM_QOPT.unpack_from(data)
-    (latency,) = struct.unpack_from("=q", attributes(data, NETEM_QOPT.size)[NETEM_LATENCY64])
+    found = attributes(data, NETEM_QOPT.size)
+    (latency,) = struct.unpack_from("=q", found[NETEM_LATENCY64])
+    (jitter,) = struct.unpack_from("=q", found[NETEM_JITTER64])
     return {
         "latency_ns": latency,
+        "jitter_ns": jitter,
         "limit_packets": limit,
         "loss_2e32": loss,
         "gap_packets": gap,
