@@ -185,7 +185,7 @@ def _job(
     }  # fmt: skip
     try:
         if keys.model is not None:
-            return models.job_plan(keys.model, mtu_bytes=scenario.fabric.mtu_bytes, **common)
+            return models.job_plan(keys.model, mtu_bytes=scenario.fabric.mtu_bytes, batch=keys.batch, **common)
         assert keys.trace is not None
         return replay.job_plan(_trace(keys.trace, base), **common)
     except InputError as error:

@@ -10,7 +10,7 @@ import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -30,6 +30,7 @@ from testbed.units import (
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
 Arm = Literal["alone", "together", "random", "cassini"]
+ClusterArm = Literal["themis", "themis+cassini", "pollux", "pollux+cassini", "random", "random+cassini", "ideal"]
 Probability = Annotated[float, Field(ge=0, le=1)]
 QUANTITIES: dict[Any, str] = {parse_rate: "rate", parse_size: "size", parse_delay: "delay"}
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
@@ -115,6 +116,7 @@ class JobKeys(Part):
     workers: Annotated[int, Field(ge=2, le=4096)] | Annotated[tuple[str, ...], Field(min_length=2)]
     model: str | None = None
     trace: str | None = None
+    batch: Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> JobKeys:
@@ -126,6 +128,70 @@ class JobKeys(Part):
     def named_hosts(self) -> tuple[str, ...]:
         """The hosts that `workers` names, none where it is a number."""
         return () if isinstance(self.workers, int) else self.workers
+
+
+class KindKeys(JobKeys):
+    """A kind of jobs that come and go: keys as of [[job]], but `workers` is a number and hosts are the scheduler's.
+
+    Jobs drawn by seed ask for `workers` to `most_workers`; a scheduler that gives fewer or more may give `sizes`.
+    `iterations` are in full length, from and to. `count` of a kind are there in a snapshot; in a dynamic trace those
+    of kinds that arrive do so later.
+    """
+
+    workers: Annotated[int, Field(ge=2, le=4096)]
+    most_workers: Annotated[int, Field(ge=2, le=4096)] | None = None
+    sizes: tuple[Annotated[int, Field(ge=2, le=4096)], ...] = ()
+    iterations: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (200, 1000)
+    count: Annotated[int, Field(ge=1, le=63)] = 1
+    arrives: bool = False
+
+    @model_validator(mode="after")
+    def _ranges(self) -> KindKeys:
+        if self.iterations[0] > self.iterations[1] or self.workers > (self.most_workers or self.workers):
+            raise ValueError("ranges go from the lower to the higher number")
+        return self
+
+
+class ClusterKeys(Part):
+    """Jobs that come and go on the fabric's hosts, scheduled live. All lengths are in full and divided by `shortened`.
+
+    `arrivals` is poisson, dynamic, snapshot, or a CSV file (columns: controllers.placement.arrivals) beside the
+    scenario whose models are names of kinds. Poisson: `jobs` of them at `load`. Dynamic: kinds that arrive do so at
+    `at`. `epoch` is between two rounds of scheduling, `restart` how long a job that is moved stands still. `noise` is
+    Pollux's gradient noise scale in batches as asked for.
+    """
+
+    kind: Annotated[tuple[KindKeys, ...], Field(min_length=1, max_length=16)]
+    arrivals: str = "poisson"
+    load: Annotated[float, Field(gt=0, le=4)] = 0.9
+    jobs: Annotated[int, Field(ge=1, le=1000)] = 10
+    at: Delay = 60.0
+    shortened: Annotated[float, Field(ge=1, le=10_000)] = 1.0
+    epoch: Delay = 600.0
+    lease: Delay | None = None
+    restart: Delay = 30.0
+    on_change: bool = True
+    accelerators: Annotated[int, Field(ge=1, le=16)] = 1
+    arms: Annotated[tuple[ClusterArm, ...], Field(min_length=1)] = ("themis", "themis+cassini", "ideal")
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(min_length=1)] = (1,)
+    candidates: Annotated[int, Field(ge=1, le=100)] = 10
+    aggregate: Literal["mean", "tail"] = "mean"
+    noise: Annotated[float, Field(ge=0)] = 10.0
+    profile_iterations: Annotated[int, Field(ge=3, le=1000)] = 6
+    watch_interval: Delay = 0.05
+
+    @model_validator(mode="after")
+    def _possible(self) -> ClusterKeys:
+        names = [kind.name for kind in self.kind]
+        if len(set(names)) != len(names):
+            raise ValueError("two kinds have the same name")
+        if len(set(self.arms)) != len(self.arms) or len(set(self.seeds)) != len(self.seeds):
+            raise ValueError("arms or seeds list one twice")
+        if min(self.epoch, self.lease or self.epoch, self.at, self.watch_interval) <= 0:
+            raise ValueError("epoch, lease, at and watch_interval must be longer than 0 s")
+        if self.arrivals == "dynamic" and len({kind.arrives for kind in self.kind}) == 1:
+            raise ValueError("a dynamic trace needs kinds that are there, and kinds with arrives = true")
+        return self
 
 
 class TrialKeys(Part):
@@ -193,7 +259,8 @@ class Scenario(Part):
     title: str
     fabric: FabricKeys = FabricKeys()
     transport: TransportKeys = TransportKeys()
-    job: Annotated[tuple[JobKeys, ...], Field(min_length=1, max_length=32)]
+    job: Annotated[tuple[JobKeys, ...], Field(max_length=32)] = ()
+    cluster: ClusterKeys | None = None
     measure: MeasureKeys = MeasureKeys()
     telemetry: TelemetryKeys = TelemetryKeys()
     require: RequireKeys = RequireKeys()
@@ -202,6 +269,8 @@ class Scenario(Part):
     def _together_possible(self) -> Scenario:
         if not 1e-3 <= self.transport.rto_min * self.fabric.scale <= 120:
             raise ValueError("transport.rto_min must be 1 ms to 120 s once multiplied by the scale")
+        if bool(self.job) == (self.cluster is not None):
+            raise ValueError("give [[job]] for jobs with places of their own, or [cluster] for jobs that are scheduled")
         names = [job.name for job in self.job]
         if len(set(names)) != len(names):
             raise ValueError("two jobs have the same name")
@@ -293,7 +362,7 @@ def _keys(part: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
         key = f"{prefix}{name}"
         inner = _part_of(field.annotation)
         if inner is not None:
-            yield from _keys(inner, f"{key}[]." if inner is JobKeys else f"{key}.")
+            yield from _keys(inner, f"{key}[]." if issubclass(inner, JobKeys) else f"{key}.")
             continue
         yield key, _kind(field), "required" if field.is_required() else _shown(field.default, _quantity(field))
 
@@ -315,6 +384,9 @@ def _kind(field: FieldInfo) -> str:
     choices = [choice for inner in (field.annotation, *get_args(field.annotation)) for choice in get_args(inner)]
     if all(isinstance(choice, str) for choice in choices) and choices:
         return " | ".join(choices)
+    lists = [inner for inner in (field.annotation, *choices) if get_origin(inner) is tuple]
+    if int in choices and not lists:
+        return "whole number"
     return "text" if str in choices else "list"
 
 

@@ -29,6 +29,18 @@ iterations = 8
 """
 
 
+CLUSTER = """\
+name = "coming"
+title = "Jobs that come and go"
+
+[[cluster.kind]]
+name = "vgg"
+model = "vgg16"
+workers = 2
+most_workers = 4
+"""
+
+
 @dataclass(frozen=True)
 class Bad:
     """A scenario's text with `old` replaced by `new`, and what the message must name: the key, and the mend."""
@@ -58,7 +70,7 @@ BAD = {
     "unknown key of a job": Bad('["h2", "h4"]', '["h2", "h4"]\nranks = 2', "job.1.ranks: unknown key", ALL_KEYS),
     "no name": Bad('name = "tiny"\n', "", "name: Field required", ALL_KEYS),
     "no job": Bad(
-        FINE[FINE.index("[[job]]") : FINE.index("[measure]")], "", "job: Field required", ALL_KEYS
+        FINE[FINE.index("[[job]]") : FINE.index("[measure]")], "", "give [[job]]", ALL_KEYS
     ),
     "a job without workers": Bad('workers = ["h2", "h4"]', "", "job.1.workers: Field required", ALL_KEYS),
     "several faults at once": _more("seed = -1\nprecision_deg = 0", "measure.precision_deg: ", "2 faults"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenario_texts import BAD, FINE, NOT_TOML
+from scenario_texts import BAD, CLUSTER, FINE, NOT_TOML
 
 from testbed import experiment, scenario
 from testbed.errors import InputError
@@ -184,12 +184,19 @@ def test_every_default_that_is_listed_is_the_default(fine: Path) -> None:
     plain, listed = scenario.load(str(fine)), scenario.schema()
     defaults = [(key, shown) for key, _, shown in listed if shown not in ("required", "none") and "[]" not in key]
     assert len(defaults) > 25
+    clusters = [one for one in defaults if one[0].startswith("cluster.")]
+    defaults = [one for one in defaults if one not in clusters]
     for key, shown in defaults:
         assert scenario.load(str(fine), (f"{key}={shown}",)) == plain, key
     assert scenario.load(str(fine), tuple(f"{key}={shown}" for key, shown in defaults)) == plain
+    fine.write_text(CLUSTER)
+    assert len(clusters) > 15
+    plain = scenario.load(str(fine))
+    for key, shown in clusters:
+        assert scenario.load(str(fine), (f"{key}={shown}",)) == plain, key
 
 
-def test_the_list_of_keys_has_every_key() -> None:
+def test_the_list_of_keys_has_every_key(fine: Path) -> None:
     listed = {key: (kind, shown) for key, kind, shown in scenario.schema()}
     assert listed["fabric.red.min"] == ("size", "80 kB")
     assert listed["fabric.host_delay"] == ("delay", "2 us")
@@ -206,6 +213,9 @@ def test_the_list_of_keys_has_every_key() -> None:
 
     dumped = scenario.load("smoke").model_dump()
     dumped["job[]"] = dumped.pop("job")[0]
+    fine.write_text(CLUSTER)
+    dumped["cluster"] = scenario.load(str(fine)).model_dump()["cluster"]
+    dumped["cluster"]["kind[]"] = dumped["cluster"].pop("kind")[0]
     assert leaves(dumped) == set(listed)
 
 
@@ -219,3 +229,22 @@ def test_nothing_changes_a_scenario_once_it_is_read(fine: Path) -> None:
     loaded = scenario.load(str(fine))
     with pytest.raises(ValueError, match="frozen"):
         loaded.fabric.scale = 1.0
+
+
+@pytest.mark.parametrize(
+    ("setting", "what"),
+    [
+        ("cluster.shortened=0.5", "cluster.shortened"),
+        ("cluster.arms=['fifo']", "cluster.arms"),
+        ("cluster.arms=['random', 'random']", "list one twice"),
+        ("cluster.epoch=0 s", "longer than 0 s"),
+        ("cluster.arrivals=dynamic", "arrives = true"),
+        ("job=[{name='a', model='vgg16', workers=2}]", "give [[job]] for jobs with places"),
+    ],
+)
+def test_a_cluster_that_makes_no_sense_is_refused(fine: Path, setting: str, what: str) -> None:
+    fine.write_text(CLUSTER)
+    assert scenario.load(str(fine)).cluster is not None
+    with pytest.raises(InputError) as caught:
+        scenario.load(str(fine), (setting,))
+    assert what in str(caught.value)
