@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,17 @@ from testbed.net.topology import Red, Topology
 from testbed.net.transport import Transport
 from testbed.scenario import Arm, JobKeys, Scenario
 from workloads import models
-from workloads.traces import replay
+from workloads.traces import aicb, astrasim, replay
 from workloads.training.plan import JobPlan
 
 FIRST_DSCP = 1
 PROJECT = Path(__file__).resolve().parents[1]
 TRACE_FOLDERS = (PROJECT / "traces", PROJECT.parent / "shared" / "data" / "traces")
+TRACE_READERS: dict[str, Callable[..., JobPlan]] = {
+    "chakra": replay.job_plan,
+    "astra-sim": astrasim.job_plan,
+    "aicb": aicb.job_plan,
+}
 LEAD_S = 0.5
 """Virtual time between the order to start and the first job's start, so that every agent has heard it."""
 
@@ -185,9 +190,14 @@ def _job(
     }  # fmt: skip
     try:
         if keys.model is not None:
-            return models.job_plan(keys.model, mtu_bytes=scenario.fabric.mtu_bytes, batch=keys.batch, **common)
+            return models.job_plan(
+                keys.model, mtu_bytes=scenario.fabric.mtu_bytes, batch=keys.batch, communication_s=keys.communication,
+                compute_factor=keys.compute_factor, sizing=keys.sizing, volume=keys.volume, **common,
+            )  # fmt: skip
         assert keys.trace is not None
-        return replay.job_plan(_trace(keys.trace, base), **common)
+        if keys.clock_hz is not None:
+            common["clock_hz"] = keys.clock_hz
+        return TRACE_READERS[keys.trace_format](_trace(keys.trace, base), **common)
     except InputError as error:
         raise InputError(where, f"{error.where}: {error.what}", error.mend) from error
 

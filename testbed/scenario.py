@@ -34,6 +34,8 @@ ClusterArm = Literal["themis", "themis+cassini", "pollux", "pollux+cassini", "ra
 Probability = Annotated[float, Field(ge=0, le=1)]
 QUANTITIES: dict[Any, str] = {parse_rate: "rate", parse_size: "size", parse_delay: "delay"}
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
+MODEL_KEYS = ("batch", "communication", "compute_factor", "sizing", "volume")
+TRACE_KEYS = ("trace_format", "clock_hz")
 
 
 class Part(BaseModel):
@@ -106,10 +108,12 @@ class TransportKeys(Part):
 
 
 class JobKeys(Part):
-    """One training job: a model of ours, or a Chakra execution trace.
+    """One training job: a model of ours, or a trace (a Chakra execution trace, a text workload of ASTRA-sim or AICB).
 
     `workers` names the hosts in rank order, or says how many there are: they are then the next free hosts, each in
-    another rack than the one before.
+    another rack than the one before. `batch` (samples per worker), `communication` (how long Up lasts on an empty
+    network), `compute_factor` (times the compute of the rule), `sizing` and `volume` are of models
+    (workloads.models.job_plan), `trace_format` and `clock_hz` (units of time in a second) of traces.
     """
 
     name: Name
@@ -117,11 +121,23 @@ class JobKeys(Part):
     model: str | None = None
     trace: str | None = None
     batch: Annotated[int, Field(ge=1)] | None = None
+    communication: Delay | None = None
+    compute_factor: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    sizing: Literal["published-up", "parameters"] | None = None
+    volume: Literal["published", "architecture"] = "published"
+    trace_format: Literal["chakra", "astra-sim", "aicb"] = "chakra"
+    clock_hz: Annotated[float, Field(gt=0, le=1e15)] | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> JobKeys:
         if (self.model is None) == (self.trace is None):
             raise ValueError("give either model or trace")
+        foreign = TRACE_KEYS if self.model is not None else MODEL_KEYS
+        given = [key for key in foreign if getattr(self, key) != type(self).model_fields[key].default]
+        if given:
+            raise ValueError(f"{given[0]} is a key of {'traces' if foreign is TRACE_KEYS else 'models'}")
+        if self.clock_hz is not None and self.trace_format == "chakra":
+            raise ValueError("clock_hz is for text workloads: the times of a Chakra trace are microseconds")
         return self
 
     @property

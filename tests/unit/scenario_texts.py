@@ -73,6 +73,19 @@ BAD = {
         FINE[FINE.index("[[job]]") : FINE.index("[measure]")], "", "give [[job]]", ALL_KEYS
     ),
     "a job without workers": Bad('workers = ["h2", "h4"]', "", "job.1.workers: Field required", ALL_KEYS),
+    "a trace with a batch": Bad(
+        'model = "vgg16"\nworkers = ["h2", "h4"]', 'trace = "x.et"\nbatch = 8\nworkers = ["h2", "h4"]',
+        "job.1: batch is a key of models", ALL_KEYS,
+    ),
+    "a model with a clock": Bad(
+        '["h2", "h4"]', '["h2", "h4"]\nclock_hz = 1e9', "job.1: clock_hz is a key of traces", ALL_KEYS
+    ),
+    "a Chakra trace with a clock": Bad(
+        'model = "vgg16"\nworkers = ["h2", "h4"]', 'trace = "x.et"\nclock_hz = 1e9\nworkers = ["h2", "h4"]',
+        "job.1: clock_hz is for text workloads", ALL_KEYS,
+    ),
+    "communication without a unit": Bad('["h2", "h4"]', '["h2", "h4"]\ncommunication = 0.1', "communication: ", "2 us"),
+    "no compute at all": Bad('["h2", "h4"]', '["h2", "h4"]\ncompute_factor = 0', "job.1.compute_factor: ", "than 0"),
     "several faults at once": _more("seed = -1\nprecision_deg = 0", "measure.precision_deg: ", "2 faults"),
     # types and units
     "a rate without unit": Bad('"50 Gbit/s"', "50", "fabric.rate: ", '"50 Gbit/s"'),

@@ -19,6 +19,7 @@ from testbed import experiment, scenario
 from testbed.errors import InputError
 from testbed.experiment import Experiment, pairs
 from testbed.net.topology import Topology
+from workloads import models
 from workloads.training.plan import JobPlan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -202,7 +203,33 @@ def test_scale_divides_rates_and_bytes_and_keeps_times() -> None:
         assert a.sent_bytes(0) / b.sent_bytes(0) == pytest.approx(50, rel=0.01)
 
 
+# Models
+
+
+def test_a_job_of_a_snapshot_takes_its_batch_and_communication_time(tmp_path: Path) -> None:
+    text = FINE.replace('["h1", "h3"]', '["h1", "h3"]\nbatch = 1400\ncommunication = "148 ms"\nsizing = "parameters"')
+    (tmp_path / "tiny.toml").write_text(text)
+    given = experiment.build(scenario.load(str(tmp_path / "tiny.toml")), "x").jobs[0]
+    own = models.job_plan(
+        "vgg16", name="first", hosts=given.hosts, fabric_ips=given.fabric_ips, dscp=given.dscp, iterations=8,
+        scale=200, batch=1400, communication_s=0.148, sizing="parameters",
+    )  # fmt: skip
+    assert given == own
+    (tmp_path / "tiny.toml").write_text(text.replace('"148 ms"', '"10 ms"'))
+    with pytest.raises(InputError, match="communication time: 10 ms cannot be reached"):
+        experiment.build(scenario.load(str(tmp_path / "tiny.toml")), "x")
+
+
 # Traces
+
+
+def test_text_workloads_are_traces_too(tmp_path: Path) -> None:
+    (tmp_path / "net.txt").write_text("DATA\n1\nconv -1 100 NONE 0 100 NONE 0 300 ALLREDUCE 4000000 0\n")
+    lines = 'trace = "net.txt"\ntrace_format = "astra-sim"\nclock_hz = 1e3'
+    (tmp_path / "tiny.toml").write_text(FINE.replace('model = "vgg16"', lines))
+    job = experiment.build(scenario.load(str(tmp_path / "tiny.toml")), "x", tmp_path).jobs[0]
+    assert job.compute_s == pytest.approx(0.4)
+    assert job.sent_bytes(0) == 4_000_000 / 200
 
 
 def test_a_trace_is_looked_for_beside_the_scenario_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
