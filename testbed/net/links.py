@@ -86,6 +86,20 @@ def add_bridge(name: str, mac: str) -> Request:
     return Request(RTM_NEWLINK, CREATE | EXCLUSIVE, body, f"the bridge {name}")
 
 
+def add_dummy(name: str) -> Request:
+    """A device that leads nowhere, to hold an address."""
+    body = _IFINFO.pack(0, 0, 0, 0, 0) + text(_IFLA_IFNAME, name)
+    body += nested(_IFLA_LINKINFO, text(_INFO_KIND, "dummy"))
+    return Request(RTM_NEWLINK, CREATE | EXCLUSIVE, body, f"the device {name}")
+
+
+def add_wireguard(name: str, mtu_bytes: int, namespace: int) -> Request:
+    """A WireGuard device in `namespace` (an open file); its encrypted packets leave by the namespace that asks."""
+    body = _IFINFO.pack(0, 0, 0, 0, 0) + text(_IFLA_IFNAME, name) + u32(_IFLA_MTU, mtu_bytes)
+    body += u32(_IFLA_NET_NS_FD, namespace) + nested(_IFLA_LINKINFO, text(_INFO_KIND, "wireguard"))
+    return Request(RTM_NEWLINK, CREATE | EXCLUSIVE, body, f"the WireGuard device {name}")
+
+
 def delete(ifindex: int, name: str) -> Request:
     """Takes a device (and its peer) away."""
     return Request(RTM_DELLINK, 0, _IFINFO.pack(0, 0, ifindex, 0, 0), f"to delete {name}")
@@ -117,6 +131,15 @@ def add_route(ifindex: int, name: str, ip: str, prefix: int, rto_min_ms: int = 0
         lock = u32(_RTAX_LOCK, 1 << _RTAX_RTO_MIN)
         body += nested(_RTA_METRICS, lock, u32(_RTAX_RTO_MIN, rto_min_ms))
     return Request(RTM_NEWROUTE, CREATE | REPLACE, body, f"the route of {ip}/{prefix} through {name}")
+
+
+def add_host_route(ifindex: int, name: str, ip: str, source: str, rto_min_ms: int) -> Request:
+    """The route to one address through one device, from the address `source` of ours."""
+    body = _RT.pack(socket.AF_INET, 32, 0, 0, _MAIN_TABLE, _STATIC, _SCOPE_LINK, _UNICAST, 0)
+    body += attribute(_RTA_DST, socket.inet_aton(ip)) + u32(_RTA_OIF, ifindex)
+    body += attribute(_RTA_PREFSRC, socket.inet_aton(source))
+    body += nested(_RTA_METRICS, u32(_RTAX_LOCK, 1 << _RTAX_RTO_MIN), u32(_RTAX_RTO_MIN, rto_min_ms))
+    return Request(RTM_NEWROUTE, CREATE | REPLACE, body, f"the route to {ip} through {name}")
 
 
 def add_neighbour(ifindex: int, name: str, ip: str, mac: str) -> Request:
@@ -154,11 +177,21 @@ def route_rto_min_ms(kernel: RouteSocket) -> dict[int, int]:
         values = attributes(body, _RT.size)
         if (family, table, kind) != (socket.AF_INET, _MAIN_TABLE, _UNICAST) or _RTA_OIF not in values:
             continue
-        metrics = attributes(values.get(_RTA_METRICS, b""))
-        (lock,) = struct.unpack("=I", metrics.get(_RTAX_LOCK, bytes(4)))
-        (rto_min_ms,) = struct.unpack("=I", metrics.get(_RTAX_RTO_MIN, bytes(4)))
         (ifindex,) = struct.unpack("=I", values[_RTA_OIF])
-        found[ifindex] = rto_min_ms if lock & 1 << _RTAX_RTO_MIN else 0
+        found[ifindex] = _locked_rto_min_ms(values)
+    return found
+
+
+def host_routes(kernel: RouteSocket) -> dict[str, tuple[int, int]]:
+    """The routes to single addresses: (interface index, locked rto_min in ms, 0 for none) by address."""
+    request = Request(RTM_GETROUTE, 0, _RT.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0), "to list the routes")
+    found: dict[str, tuple[int, int]] = {}
+    for body in kernel.dump(request):
+        family, prefix, _, _, table, _, _, kind, _ = _RT.unpack_from(body)
+        values = attributes(body, _RT.size)
+        if (family, prefix, table, kind) == (socket.AF_INET, 32, _MAIN_TABLE, _UNICAST) and _RTA_OIF in values:
+            (ifindex,) = struct.unpack("=I", values[_RTA_OIF])
+            found[socket.inet_ntoa(values[_RTA_DST])] = ifindex, _locked_rto_min_ms(values)
     return found
 
 
@@ -172,6 +205,13 @@ def neighbours(kernel: RouteSocket) -> dict[tuple[int, str], str]:
         if family == socket.AF_INET and state == _PERMANENT and _NDA_LLADDR in values:
             found[ifindex, socket.inet_ntoa(values[_NDA_DST])] = values[_NDA_LLADDR].hex(":")
     return found
+
+
+def _locked_rto_min_ms(route: dict[int, bytes]) -> int:
+    metrics = attributes(route.get(_RTA_METRICS, b""))
+    (lock,) = struct.unpack("=I", metrics.get(_RTAX_LOCK, bytes(4)))
+    (rto_min_ms,) = struct.unpack("=I", metrics.get(_RTAX_RTO_MIN, bytes(4)))
+    return int(rto_min_ms) if lock & 1 << _RTAX_RTO_MIN else 0
 
 
 def _end(end: End, mtu_bytes: int) -> bytes:

@@ -39,6 +39,23 @@ class Namespace:
         return cls(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
     @classmethod
+    def new(cls) -> Namespace:
+        """A fresh one, with a loopback device and nothing else."""
+        before = cls.current()
+        try:
+            if _libc.unshare(_CLONE_NEWNET):
+                raise EnvironmentLacks(
+                    f"cannot make a network namespace: {os.strerror(ctypes.get_errno())}",
+                    "run as root, or in the virtual engine",
+                )
+            try:
+                return cls.current()
+            finally:
+                _enter(before.file)
+        finally:
+            before.close()
+
+    @classmethod
     def of(cls, pid: int) -> Namespace:
         """The namespace of a process."""
         return cls(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))

@@ -95,10 +95,10 @@ def attributes(data: bytes, offset: int = 0) -> dict[int, bytes]:
 
 class RouteSocket:
     """A conversation with the kernel about the network namespace that was current when the socket was
-    opened."""
+    opened; about routes, or in another `protocol` of netlink."""
 
-    def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+    def __init__(self, protocol: int = socket.NETLINK_ROUTE) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
         self._socket.bind((0, 0))
         self._socket.setsockopt(_SOL_NETLINK, _EXTENDED_ERRORS, 1)
         self._socket.setsockopt(_SOL_NETLINK, _CAPPED_ERRORS, 1)

@@ -90,9 +90,10 @@ def test_the_host_cannot_be_reached(orrery: Run) -> None:
     assert names == {"lo"}
 
 
-def test_the_fabric_in_a_guest(orrery: Run) -> None:
-    """tests/guest/test_fabric.py runs as root inside: it builds fabrics, breaks settings, and reads them back."""
-    program = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/guest/test_fabric.py")
+@pytest.mark.parametrize("file", ["test_fabric.py", "test_overlay.py"])
+def test_networks_in_a_guest(orrery: Run, file: str) -> None:
+    """These run as root inside: they build networks, break settings, and read them back."""
+    program = ("-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/guest/{file}")
     ended = orrery("exec", "--", sys.executable, *program)
     assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-2000:]
     assert " passed" in ended.stdout

@@ -20,6 +20,7 @@ SDN, WORKLOADS, ENGINE, REPORT = "controllers.sdn", "workloads", "testbed.engine
 SCENARIO, RESULTS = "testbed.scenario", "testbed.results"
 EXPERIMENT, FIDELITY, DECIDE = "testbed.experiment", "testbed.fidelity", "testbed.decide"
 ARM, CAMPAIGN = "testbed.arm", "testbed.campaign"
+PROGRAMS = "testbed.programs"
 PROGRESS, SHOW, CLI = "testbed.progress", "testbed.show", "testbed.cli"
 
 # Every room, and the rooms it may import from beside itself. A name stands for all modules below it.
@@ -42,6 +43,7 @@ ROOMS: dict[str, set[str]] = {
     DECIDE: {ERRORS, EXPERIMENT, CASSINI, NETSTORM, PLACEMENT, SDN, TELEMETRY},
     ARM: {ERRORS, SDN, WORKLOADS, NET, TELEMETRY},
     CAMPAIGN: {ERRORS, SCENARIO, RESULTS, EXPERIMENT, FIDELITY, DECIDE, REPORT, ENGINE},
+    PROGRAMS: {ERRORS},
     PROGRESS: set(),
     SHOW: {UNITS, CAMPAIGN, EXPERIMENT, FIDELITY, REPORT, ENGINE},
     CLI: {ERRORS, UNITS, SCENARIO, RESULTS, EXPERIMENT, CAMPAIGN, PROGRESS, SHOW, REPORT, ENGINE, NET},
