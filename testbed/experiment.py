@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,24 @@ class Experiment:
 
 def build(scenario: Scenario, where: str, base: Path = Path()) -> Experiment:
     """Make a scenario concrete; traces are looked for from `base` on. Raises InputError naming `where` and the key."""
+    bare = network(scenario, where)
+    topology = bare.topology
+    places = _place(scenario, topology, where)
+    jobs = tuple(
+        job_on(keys, places[keys.name], FIRST_DSCP + index, scenario, topology, base, where)
+        for index, keys in enumerate(scenario.job)
+    )
+    routes = Routes(topology)
+    loads = {job.name: pairs(job) for job in jobs}
+    shared = routes.shared_links(loads)
+    if scenario.require.shared_links and not shared:
+        raise InputError(where, "the jobs share no directed link", "move workers, or set require.shared_links = false")
+    used = sorted({link for job in loads.values() for src, dst in job for link in routes.route(src, dst)})
+    return replace(bare, jobs=jobs, shared=shared, used=tuple(used))
+
+
+def network(scenario: Scenario, where: str) -> Experiment:
+    """Return the fabric and the transport of a scenario, without its jobs. Raises InputError as `build` does."""
     fabric, transport = scenario.fabric, scenario.transport
     red = Red(fabric.red.min, fabric.red.max, fabric.red.probability)
     original = Original(
@@ -119,23 +137,12 @@ def build(scenario: Scenario, where: str, base: Path = Path()) -> Experiment:
     except InputError as error:
         raise InputError(where, f"fabric.topology: {error.what}", error.mend) from error
     tcp = Transport(transport.congestion_control, transport.ecn, scaling.rto_min_s, transport.socket_buffer)
-    places = _place(scenario, topology, where)
-    jobs = tuple(
-        _job(keys, places[keys.name], FIRST_DSCP + index, scenario, topology, base, where)
-        for index, keys in enumerate(scenario.job)
-    )
-    routes = Routes(topology)
-    loads = {job.name: pairs(job) for job in jobs}
-    shared = routes.shared_links(loads)
-    if scenario.require.shared_links and not shared:
-        raise InputError(where, "the jobs share no directed link", "move workers, or set require.shared_links = false")
-    used = sorted({link for job in loads.values() for src, dst in job for link in routes.route(src, dst)})
-    experiment = Experiment(scenario, scaling, topology, tcp, jobs, shared, tuple(used))
     known = {f"{a}->{b}" for a, b in topology.directed()}
-    for link in experiment.captured:
+    captured = scenario.telemetry.capture.links
+    for link in () if captured == "shared" else captured:
         if link not in known:
             raise InputError(where, f"telemetry.capture.links: there is no link {link!r}", "as in tor1->agg1")
-    return experiment
+    return Experiment(scenario, scaling, topology, tcp, (), {}, ())
 
 
 def pairs(job: JobPlan) -> list[tuple[str, str]]:
@@ -180,9 +187,10 @@ def _rack_by_rack(topology: Topology, taken: set[str]) -> list[str]:
     return [rack[i] for i in range(deepest) for rack in racks.values() if i < len(rack)]
 
 
-def _job(
+def job_on(
     keys: JobKeys, hosts: tuple[str, ...], dscp: int, scenario: Scenario, topology: Topology, base: Path, where: str
 ) -> JobPlan:
+    """Return the plan of a job on these hosts. Raises InputError as `build` does."""
     common: dict[str, Any] = {
         "name": keys.name, "hosts": hosts, "fabric_ips": tuple(topology.ip(host) for host in hosts), "dscp": dscp,
         "iterations": scenario.measure.iterations, "congestion_control": scenario.transport.congestion_control,

@@ -151,6 +151,12 @@ def _draw(kind: Kind, arrival_s: float, random: Generator) -> Arrival:
     return Arrival(arrival_s, kind.model, *(int(random.integers(low, high + 1)) for low, high in ranges))
 
 
+def draw(kinds: Iterable[Kind], seed: int) -> list[Arrival]:
+    """Return one job of each kind that is named, drawn by seed, to be placed in time by `dynamic` or `snapshot`."""
+    random = np.random.default_rng(seed)
+    return [_draw(kind, 0.0, random) for kind in kinds]
+
+
 def dynamic(present: Iterable[Arrival], coming: Iterable[Arrival], at_s: float) -> list[Arrival]:
     """Return the jobs that keep the cluster busy from the beginning, and those that arrive at `at_s`.
 

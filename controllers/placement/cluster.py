@@ -50,6 +50,14 @@ class Rules:
             raise ValueError(f"an epoch must last, other times must not be negative: {self}")
 
 
+@dataclass(frozen=True)
+class Completed:
+    """When a job had done all, and the mean number of jobs there were while it was there."""
+
+    at_s: float
+    contention: float
+
+
 @dataclass
 class _Life:
     """What is known of a job that is there. `job` is as schedulers see it, without its progress since `begun`."""
@@ -102,7 +110,7 @@ class Cluster:
         self._epoch_s = 0.0
         self._due = False
         self.rounds: list[Round] = []
-        self.completed_s: dict[str, float] = {}
+        self.completed: dict[str, Completed] = {}
 
     @property
     def finished(self) -> bool:
@@ -139,7 +147,7 @@ class Cluster:
         life.not_before_s = now_s + self._rules.restart_s
         if life.done > life.job.iterations - ALL_DONE:
             del self._there[job]
-            self.completed_s[job] = now_s
+            self.completed[job] = Completed(now_s, life.seen(now_s).contention)
             self._due = self._due or self._rules.on_change
 
     def advance(self, now_s: float) -> list[Order]:

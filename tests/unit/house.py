@@ -21,6 +21,7 @@ SCENARIO, RESULTS = "testbed.scenario", "testbed.results"
 EXPERIMENT, FIDELITY, DECIDE = "testbed.experiment", "testbed.fidelity", "testbed.decide"
 ARM, CAMPAIGN = "testbed.arm", "testbed.campaign"
 PROGRAMS = "testbed.programs"
+CLUSTER = "testbed.cluster"
 PROGRESS, SHOW, CLI = "testbed.progress", "testbed.show", "testbed.cli"
 
 # Every room, and the rooms it may import from beside itself. A name stands for all modules below it.
@@ -40,6 +41,7 @@ ROOMS: dict[str, set[str]] = {
     RESULTS: {ERRORS},
     EXPERIMENT: {ERRORS, SCENARIO, SDN, WORKLOADS, NET},
     FIDELITY: {ERRORS, NET, TELEMETRY},
+    CLUSTER: {ERRORS, SCENARIO, EXPERIMENT, DECIDE, CASSINI, PLACEMENT, WORKLOADS, TELEMETRY},
     DECIDE: {ERRORS, EXPERIMENT, CASSINI, NETSTORM, PLACEMENT, SDN, TELEMETRY},
     ARM: {ERRORS, SDN, WORKLOADS, NET, TELEMETRY},
     CAMPAIGN: {ERRORS, SCENARIO, RESULTS, EXPERIMENT, FIDELITY, DECIDE, REPORT, ENGINE},

@@ -72,7 +72,7 @@ def test_every_job_ends_and_none_uses_what_another_has(
     rules = Rules(20.0, on_change, restart_s=0.5, lead_s=0.1)
     cluster = Cluster(servers, jobs, SCHEDULERS[scheduler], rules, Last() if plugged else None, seed=3)
     world = World(cluster, servers, {job.name: job for job in jobs}).play()
-    assert set(cluster.completed_s) == {job.name for job in jobs}
+    assert set(cluster.completed) == {job.name for job in jobs}
     for job in jobs:
         runs = [run for run in world.runs if run.job == job.name]
         done = sum(run.iterations * len(run.placement) / job.workers for run in runs)
