@@ -93,7 +93,9 @@ def list_(
 
     console = _console()
     if keys:
-        for key, kind, default in scenarios.schema():
+        from testbed.schema import schema
+
+        for key, kind, default in schema():
             console.print(f"{key:<34} {kind:<28} {default}", highlight=False, markup=False)
         return
     for name in scenarios.names():

@@ -26,7 +26,8 @@ from controllers.placement.layout import Layout
 from controllers.placement.state import SPANS, ClusterState, Job, Placement, Server, Span, Timing
 from testbed import decide
 from testbed.errors import InputError
-from testbed.experiment import PROJECT, Experiment, job_on, network, pairs
+from testbed.experiment import Experiment, network, pairs
+from testbed.jobs import PROJECT, job_on
 from testbed.scenario import ClusterArm, ClusterKeys, KindKeys, Scenario
 from testbed.telemetry.tables import ITERATIONS
 from workloads.training.plan import JobPlan

@@ -5,32 +5,23 @@ Nothing runs here: `--dry-run` shows all of it, and a scenario that makes no sen
 
 from __future__ import annotations
 
-import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from controllers.sdn.paths import Routes
 from testbed.errors import InputError
+from testbed.jobs import job_on
 from testbed.net import fabrics
 from testbed.net.scale import Original, Scaling
 from testbed.net.topology import Red, Topology
 from testbed.net.transport import Transport
-from testbed.scenario import Arm, JobKeys, Scenario
-from workloads import models
-from workloads.traces import aicb, astrasim, replay
+from testbed.scenario import Arm, Scenario
 from workloads.training.plan import JobPlan
 
 FIRST_DSCP = 1
-PROJECT = Path(__file__).resolve().parents[1]
-TRACE_FOLDERS = (PROJECT / "traces", PROJECT.parent / "shared" / "data" / "traces")
-TRACE_READERS: dict[str, Callable[..., JobPlan]] = {
-    "chakra": replay.job_plan,
-    "astra-sim": astrasim.job_plan,
-    "aicb": aicb.job_plan,
-}
 LEAD_S = 0.5
 """Virtual time between the order to start and the first job's start, so that every agent has heard it."""
 
@@ -185,40 +176,3 @@ def _rack_by_rack(topology: Topology, taken: set[str]) -> list[str]:
             racks.setdefault(next(iter(graph[host])), []).append(host)
     deepest = max((len(rack) for rack in racks.values()), default=0)
     return [rack[i] for i in range(deepest) for rack in racks.values() if i < len(rack)]
-
-
-def job_on(
-    keys: JobKeys, hosts: tuple[str, ...], dscp: int, scenario: Scenario, topology: Topology, base: Path, where: str
-) -> JobPlan:
-    """Return the plan of a job on these hosts. Raises InputError as `build` does."""
-    common: dict[str, Any] = {
-        "name": keys.name, "hosts": hosts, "fabric_ips": tuple(topology.ip(host) for host in hosts), "dscp": dscp,
-        "iterations": scenario.measure.iterations, "congestion_control": scenario.transport.congestion_control,
-        "scale": scenario.fabric.scale,
-    }  # fmt: skip
-    try:
-        if keys.model is not None:
-            return models.job_plan(
-                keys.model, mtu_bytes=scenario.fabric.mtu_bytes, batch=keys.batch, communication_s=keys.communication,
-                compute_factor=keys.compute_factor, sizing=keys.sizing, volume=keys.volume, **common,
-            )  # fmt: skip
-        assert keys.trace is not None
-        if keys.clock_hz is not None:
-            common["clock_hz"] = keys.clock_hz
-        return TRACE_READERS[keys.trace_format](_trace(keys.trace, base), **common)
-    except InputError as error:
-        raise InputError(where, f"{error.where}: {error.what}", error.mend) from error
-
-
-def _trace(name: str, base: Path) -> Path:
-    """Return the file of a trace: beside the scenario, in $ORRERY_TRACES, or in a folder kept for them.
-
-    Raises InputError that says where it was looked for.
-    """
-    folders = [base, *map(Path, os.environ.get("ORRERY_TRACES", "").split(":")), *TRACE_FOLDERS]
-    for folder in folders:
-        if (folder / name).is_file():
-            return folder / name
-    raise InputError(
-        "trace", f"{name} is not there", "put it beside the scenario, into traces/, or name its folder in ORRERY_TRACES"
-    )

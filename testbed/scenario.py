@@ -6,33 +6,19 @@ what is written down (telemetry). Unknown keys, missing units and impossible val
 
 from __future__ import annotations
 
-import json
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from testbed.errors import InputError
-from testbed.units import (
-    Delay,
-    Rate,
-    Size,
-    parse_delay,
-    parse_rate,
-    parse_size,
-    show_delay,
-    show_rate,
-    show_size,
-)
+from testbed.units import Delay, Rate, Size
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
 Arm = Literal["alone", "together", "random", "cassini"]
 ClusterArm = Literal["themis", "themis+cassini", "pollux", "pollux+cassini", "random", "random+cassini", "ideal"]
 Probability = Annotated[float, Field(ge=0, le=1)]
-QUANTITIES: dict[Any, str] = {parse_rate: "rate", parse_size: "size", parse_delay: "delay"}
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
 MODEL_KEYS = ("batch", "communication", "compute_factor", "sizing", "volume")
 TRACE_KEYS = ("trace_format", "clock_hz")
@@ -113,7 +99,8 @@ class JobKeys(Part):
     `workers` names the hosts in rank order, or says how many there are: they are then the next free hosts, each in
     another rack than the one before. `batch` (samples per worker), `communication` (how long Up lasts on an empty
     network), `compute_factor` (times the compute of the rule), `sizing` and `volume` are of models
-    (workloads.models.job_plan), `trace_format` and `clock_hz` (units of time in a second) of traces.
+    (workloads.models.job_plan), `trace_format` (told by the file's contents if not given) and `clock_hz` (units of time
+    in a second) of traces.
     """
 
     name: Name
@@ -125,7 +112,7 @@ class JobKeys(Part):
     compute_factor: Annotated[float, Field(gt=0, le=1000)] = 1.0
     sizing: Literal["published-up", "parameters"] | None = None
     volume: Literal["published", "architecture"] = "published"
-    trace_format: Literal["chakra", "astra-sim", "aicb"] = "chakra"
+    trace_format: Literal["chakra", "astra-sim", "aicb"] | None = None
     clock_hz: Annotated[float, Field(gt=0, le=1e15)] | None = None
 
     @model_validator(mode="after")
@@ -136,8 +123,6 @@ class JobKeys(Part):
         given = [key for key in foreign if getattr(self, key) != type(self).model_fields[key].default]
         if given:
             raise ValueError(f"{given[0]} is a key of {'traces' if foreign is TRACE_KEYS else 'models'}")
-        if self.clock_hz is not None and self.trace_format == "chakra":
-            raise ValueError("clock_hz is for text workloads: the times of a Chakra trace are microseconds")
         return self
 
     @property
@@ -366,56 +351,3 @@ def effective(path: Path, settings: tuple[str, ...]) -> str:
     """Return the source text of a scenario as it was run: the file, with the overrides as comments on top of it."""
     overrides = "".join(f"# --set {setting}\n" for setting in settings)
     return overrides + path.read_text(encoding="utf-8")
-
-
-def schema() -> list[tuple[str, str, str]]:
-    """Return (key, type, default) of everything a scenario file may say, in the schema's order."""
-    return list(_keys(Scenario, ""))
-
-
-def _keys(part: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
-    for name, field in part.model_fields.items():
-        key = f"{prefix}{name}"
-        inner = _part_of(field.annotation)
-        if inner is not None:
-            yield from _keys(inner, f"{key}[]." if issubclass(inner, JobKeys) else f"{key}.")
-            continue
-        yield key, _kind(field), "required" if field.is_required() else _shown(field.default, _quantity(field))
-
-
-def _quantity(field: FieldInfo) -> str | None:
-    """Return "rate", "size" or "delay" for a key that is a quantity with a unit."""
-    for note in (*field.metadata, *(note for inner in get_args(field.annotation) for note in get_args(inner)[1:])):
-        if isinstance(note, BeforeValidator) and note.func in QUANTITIES:
-            return QUANTITIES[note.func]
-    return None
-
-
-def _kind(field: FieldInfo) -> str:
-    if quantity := _quantity(field):
-        return quantity
-    plain: dict[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text"}
-    if field.annotation in plain:
-        return plain[field.annotation]
-    choices = [choice for inner in (field.annotation, *get_args(field.annotation)) for choice in get_args(inner)]
-    if all(isinstance(choice, str) for choice in choices) and choices:
-        return " | ".join(choices)
-    lists = [inner for inner in (field.annotation, *choices) if get_origin(inner) is tuple]
-    if int in choices and not lists:
-        return "whole number"
-    return "text" if str in choices else "list"
-
-
-def _shown(value: Any, quantity: str | None) -> str:
-    if value is None:
-        return "none"
-    show = {"rate": show_rate, "size": show_size, "delay": show_delay}.get(quantity or "")
-    return show(value) if show else json.dumps(value)
-
-
-def _part_of(annotation: Any) -> type[Part] | None:
-    """Return the table that a key holds, or a list of; None for a plain value."""
-    for candidate in (annotation, *get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, Part):
-            return candidate
-    return None

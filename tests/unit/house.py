@@ -18,6 +18,7 @@ CASSINI, TELEMETRY, NET = "controllers.cassini", "testbed.telemetry", "testbed.n
 NETSTORM, PLACEMENT = "controllers.netstorm", "controllers.placement"
 SDN, WORKLOADS, ENGINE, REPORT = "controllers.sdn", "workloads", "testbed.engine", "testbed.report"
 SCENARIO, RESULTS = "testbed.scenario", "testbed.results"
+SCHEMA, JOBS = "testbed.schema", "testbed.jobs"
 EXPERIMENT, FIDELITY, DECIDE = "testbed.experiment", "testbed.fidelity", "testbed.decide"
 ARM, CAMPAIGN = "testbed.arm", "testbed.campaign"
 PROGRAMS = "testbed.programs"
@@ -38,17 +39,19 @@ ROOMS: dict[str, set[str]] = {
     ENGINE: {ERRORS},
     REPORT: {ERRORS, UNITS, CASSINI, NETSTORM, PLACEMENT, "testbed.telemetry.tables"},
     SCENARIO: {ERRORS, UNITS},
+    SCHEMA: {UNITS, SCENARIO},
+    JOBS: {ERRORS, SCENARIO, WORKLOADS, NET},
     RESULTS: {ERRORS},
-    EXPERIMENT: {ERRORS, SCENARIO, SDN, WORKLOADS, NET},
+    EXPERIMENT: {ERRORS, SCENARIO, JOBS, SDN, WORKLOADS, NET},
     FIDELITY: {ERRORS, NET, TELEMETRY},
-    CLUSTER: {ERRORS, SCENARIO, EXPERIMENT, DECIDE, CASSINI, PLACEMENT, WORKLOADS, TELEMETRY},
+    CLUSTER: {ERRORS, SCENARIO, JOBS, EXPERIMENT, DECIDE, CASSINI, PLACEMENT, WORKLOADS, TELEMETRY},
     DECIDE: {ERRORS, EXPERIMENT, CASSINI, NETSTORM, PLACEMENT, SDN, TELEMETRY},
     ARM: {ERRORS, SDN, WORKLOADS, NET, TELEMETRY},
     CAMPAIGN: {ERRORS, SCENARIO, RESULTS, EXPERIMENT, FIDELITY, DECIDE, REPORT, ENGINE},
     PROGRAMS: {ERRORS},
     PROGRESS: set(),
     SHOW: {UNITS, CAMPAIGN, EXPERIMENT, FIDELITY, REPORT, ENGINE},
-    CLI: {ERRORS, UNITS, SCENARIO, RESULTS, EXPERIMENT, CAMPAIGN, PROGRESS, SHOW, REPORT, ENGINE, NET},
+    CLI: {ERRORS, UNITS, SCENARIO, SCHEMA, RESULTS, EXPERIMENT, CAMPAIGN, PROGRESS, SHOW, REPORT, ENGINE, NET},
     "testbed.__main__": {CLI},
 }  # fmt: skip
 # Measures the others from outside: it may look anywhere, and nobody looks at it.

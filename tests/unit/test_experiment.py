@@ -247,3 +247,38 @@ def test_a_trace_is_looked_for_beside_the_scenario_first(tmp_path: Path, monkeyp
     (beside / "mine.et").write_bytes(b"\0" * 50)
     with pytest.raises(InputError, match=r"^x: .*mine\.et"):
         experiment.build(read, "x", beside)
+
+
+@pytest.mark.parametrize("number", models.SNAPSHOTS)
+def test_every_snapshot_of_the_paper_can_be_written_as_a_scenario(number: int) -> None:
+    jobs = [
+        {
+            "name": f"job{index}", "model": job.model, "workers": [f"h{index + 1}", f"h{index + 5}"],
+            "sizing": "parameters", "batch": job.batch, "communication": f"{1e3 * job.communication_s:g} ms",
+        }
+        for index, job in enumerate(models.SNAPSHOTS[number])
+    ]  # fmt: skip
+    read = scenario.Scenario.model_validate({"name": "x", "title": "x", "fabric": {"scale": 50}, "job": jobs})
+    for made, job in zip(experiment.build(read, "x").jobs, models.SNAPSHOTS[number], strict=True):
+        assert f"last {1e3 * job.communication_s:.3f} ms alone" in made.note
+        down_s, backward_s = models.compute_s(models.MODELS[job.model], job.batch)
+        assert made.compute_s < down_s + backward_s + job.communication_s
+
+
+def traced(folder: Path, name: str, **keys: object) -> JobPlan:
+    job = {"name": "a", "trace": name, "workers": ["h1", "h5"], **keys}
+    raw = {"name": "x", "title": "x", "job": [job], "require": {"shared_links": False}}
+    return experiment.build(scenario.Scenario.model_validate(raw), "x", folder).jobs[0]
+
+
+def test_whose_a_trace_is_is_told_by_its_contents_or_by_the_key(tmp_path: Path) -> None:
+    (tmp_path / "load.txt").write_text("DATA\n1\nfc -1 1000 NONE 0 2000 NONE 0 3000 ALLREDUCE 4000 5\n")
+    (tmp_path / "load.et").write_bytes(encoded(SMALL))
+    assert traced(tmp_path, "load.txt").note.startswith("ASTRA-sim workload load.txt")
+    assert traced(tmp_path, "load.txt", trace_format="aicb").note.startswith("AICB workload load.txt")
+    assert traced(tmp_path, "load.et").note.startswith("Chakra trace load.et")
+    for name, other in (("load.txt", "chakra"), ("load.et", "aicb")):
+        with pytest.raises(InputError, match=rf"^x: .*{name}"):
+            traced(tmp_path, name, trace_format=other)
+    with pytest.raises(InputError, match="x: job a, clock_hz: the times of a Chakra trace are microseconds"):
+        traced(tmp_path, "load.et", clock_hz=1e9)

@@ -12,6 +12,7 @@ from scenario_texts import BAD, CLUSTER, FINE, NOT_TOML
 
 from testbed import experiment, scenario
 from testbed.errors import InputError
+from testbed.schema import schema
 
 WORDS = [
     "",
@@ -42,7 +43,7 @@ WORDS += [
     '"shared"',
     '["s1->s2"]',
 ]
-KEYS = [key.replace("job[]", "job") for key, _, _ in scenario.schema()] + [
+KEYS = [key.replace("job[]", "job") for key, _, _ in schema()] + [
     "",
     ".",
     "a.b",
@@ -181,7 +182,7 @@ def test_every_default_that_is_listed_is_the_default(fine: Path) -> None:
     """`list --keys` shows what may be written: writing it changes nothing."""
     text = FINE.replace("scale = 200\n", "").replace('rate = "50 Gbit/s"\n', "").partition("[measure]")[0]
     fine.write_text(text.replace("dumbbell", "cassini-48"))
-    plain, listed = scenario.load(str(fine)), scenario.schema()
+    plain, listed = scenario.load(str(fine)), schema()
     defaults = [(key, shown) for key, _, shown in listed if shown not in ("required", "none") and "[]" not in key]
     assert len(defaults) > 25
     clusters = [one for one in defaults if one[0].startswith("cluster.")]
@@ -197,7 +198,7 @@ def test_every_default_that_is_listed_is_the_default(fine: Path) -> None:
 
 
 def test_the_list_of_keys_has_every_key(fine: Path) -> None:
-    listed = {key: (kind, shown) for key, kind, shown in scenario.schema()}
+    listed = {key: (kind, shown) for key, kind, shown in schema()}
     assert listed["fabric.red.min"] == ("size", "80 kB")
     assert listed["fabric.host_delay"] == ("delay", "2 us")
     assert listed["fabric.host_rate"] == ("rate", "none")

@@ -11,6 +11,7 @@ from training_shapes import shape
 from testbed.errors import InputError
 from workloads.models import MODELS
 from workloads.traces import aicb, astrasim
+from workloads.traces.formats import format_of
 from workloads.traces.layerwise import Communication, Dialect, LayerWorkload, Phase, TraceLayer, parse
 from workloads.training.plan import Bucket, JobPlan
 
@@ -67,6 +68,11 @@ def test_what_is_written_reads_as_what_was_read(name: str, dialect: Dialect) -> 
     assert [word.removesuffix(":") for word in workload.to_text().split()] == [
         word.removesuffix(":") for word in text.split()
     ]
+
+
+@pytest.mark.parametrize(("name", "dialect"), REAL)
+def test_whose_a_file_is_is_told_by_its_contents(name: str, dialect: Dialect) -> None:
+    assert format_of(real(name)) == {"AICB": "aicb"}.get(dialect.title, "astra-sim")
 
 
 def test_the_real_resnet50_of_astrasim_becomes_a_job() -> None:

@@ -5,5 +5,10 @@ it on another network keeps the first and the second, and lets the network decid
 take.
 
 Chakra's traces are recorded graphs (`chakra`, `replay`); ASTRA-sim's and AICB's workloads are lists of layers with
-times (`astrasim`, `aicb`), of which the all-reduces of gradients become a job (`gradients`).
+times (`astrasim`, `aicb`), of which the all-reduces of gradients become a job (`gradients`). `formats.job_plan` takes
+any of them.
 """
+
+from workloads.traces.formats import FORMATS, TraceFormat, job_plan
+
+__all__ = ["FORMATS", "TraceFormat", "job_plan"]

@@ -1,0 +1,57 @@
+"""From the keys of a job to the job itself: made of a model or of a trace, on given hosts of a fabric."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import InputError
+from testbed.net.topology import Topology
+from testbed.scenario import JobKeys, Scenario
+from workloads import models, traces
+from workloads.training.plan import JobPlan
+
+PROJECT = Path(__file__).resolve().parents[1]
+TRACE_FOLDERS = (PROJECT / "traces", PROJECT.parent / "shared" / "data" / "traces")
+
+
+def job_on(
+    keys: JobKeys, hosts: Sequence[str], dscp: int, scenario: Scenario, topology: Topology, base: Path, where: str
+) -> JobPlan:
+    """The job that `keys` describe on `hosts` (rank order); its trace is looked for from `base` on.
+
+    Raises InputError that begins with `where`, names the job and the key, and says how to mend it.
+    """
+    common: dict[str, Any] = {
+        "name": keys.name, "hosts": tuple(hosts), "fabric_ips": tuple(topology.ip(host) for host in hosts),
+        "dscp": dscp, "iterations": scenario.measure.iterations,
+        "congestion_control": scenario.transport.congestion_control, "scale": scenario.fabric.scale,
+    }  # fmt: skip
+    try:
+        if keys.model is not None:
+            return models.job_plan(
+                keys.model, mtu_bytes=scenario.fabric.mtu_bytes, sizing=keys.sizing, batch=keys.batch,
+                communication_s=keys.communication, compute_factor=keys.compute_factor, volume=keys.volume, **common,
+            )  # fmt: skip
+        assert keys.trace is not None
+        return traces.job_plan(
+            _trace(keys.trace, base), trace_format=keys.trace_format, clock_hz=keys.clock_hz, **common
+        )
+    except InputError as error:
+        raise InputError(where, f"{error.where}: {error.what}", error.mend) from error
+
+
+def _trace(name: str, base: Path) -> Path:
+    """Return the file of a trace: beside the scenario, in $ORRERY_TRACES, or in a folder kept for them.
+
+    Raises InputError that says where it was looked for.
+    """
+    folders = [base, *map(Path, os.environ.get("ORRERY_TRACES", "").split(":")), *TRACE_FOLDERS]
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    raise InputError(
+        "trace", f"{name} is not there", "put it beside the scenario, into traces/, or name its folder in ORRERY_TRACES"
+    )
