@@ -66,6 +66,7 @@ GUEST_PROGRAMS = (
     "controllers.sdn.learning",
     "workloads.training.agent",
     "workloads.training.spawn",
+    "workloads.paramsync.spawn",
     "testbed.telemetry.sampler",
 )
 NOT_IN_A_GUEST = ("pydantic", "typer", "rich", "matplotlib")

@@ -1,0 +1,77 @@
+"""The worker of one site: it computes, pushes its gradients to the site's server, and takes the sums back."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import numpy as np
+
+from workloads.paramsync import gradients, wire
+from workloads.paramsync.control import Control
+from workloads.paramsync.ledger import WORKER, ProtocolError
+from workloads.paramsync.plan import SyncPlan
+from workloads.paramsync.records import RoundRecord
+from workloads.paramsync.server import connect
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Worker:
+    """The worker of `node`, connected to its server."""
+
+    def __init__(self, plan: SyncPlan, node: int, connection: socket.socket) -> None:
+        self._plan, self._node, self._connection = plan, node, connection
+
+    def rounds(self, start_s: float) -> Iterator[RoundRecord]:
+        """All rounds, the first from time.time() = `start_s` on, each from the end of the one before.
+
+        Raises OSError, wire.BrokenOffError and ProtocolError.
+        """
+        begin_s = start_s
+        for round_ in range(self._plan.rounds):
+            sleep_until(begin_s + self._plan.compute_s[self._node])
+            push_s = time.time()
+            self._push(round_)
+            digest = self._pull(round_)
+            yield RoundRecord(self._node, round_, begin_s, push_s, end_s := time.time(), digest)
+            begin_s = end_s
+
+    def _push(self, round_: int) -> None:
+        for chunk, elements in enumerate(self._plan.chunks):
+            values = gradients.gradient(self._plan.seed, self._node, round_, chunk, elements)
+            header = wire.Header(wire.PUSH, WORKER, self._plan.policy.version, round_, chunk)
+            wire.send(self._connection, header, values.data.cast("B"))
+
+    def _pull(self, round_: int) -> str:
+        digests: dict[int, bytes] = {}
+        while len(digests) < len(self._plan.chunks):
+            message = wire.receive(self._connection)
+            if message is None:
+                raise wire.BrokenOffError("the server hung up")
+            header, payload = message
+            if header.kind != wire.PULL or header.round != round_ or header.chunk in digests:
+                raise ProtocolError(f"round {round_}: the server sent {header}")
+            digests[header.chunk] = gradients.digest(np.frombuffer(payload, dtype=np.float32))
+        return gradients.together(digests[chunk] for chunk in sorted(digests))
+
+
+def sleep_until(due_s: float) -> None:
+    """Sleep until time.time() is at least `due_s`."""
+    while (left_s := due_s - time.time()) > 0:
+        time.sleep(left_s)
+
+
+def serve(control: Control, node: int) -> None:
+    """Be the worker of a site until the conductor says bye. Raises OSError, wire.BrokenOffError, ProtocolError."""
+    plan = SyncPlan.from_dict(control.hear()["plan"])
+    control.say("listening")
+    control.hear()
+    worker = Worker(plan, node, connect(plan, node, node, WORKER))
+    control.say("connected", sockets={})
+    while (order := control.hear())["do"] == "run":
+        for record in worker.rounds(order["start_s"]):
+            control.say("round", record=vars(record))
+        control.say("done")
