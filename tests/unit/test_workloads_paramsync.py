@@ -22,34 +22,42 @@ from testbed.errors import InputError, NotValid
 from workloads.paramsync import gradients, tensors, wire
 from workloads.paramsync.conductor import Conductor, check_sums, round_times_s, start_programs
 from workloads.paramsync.ledger import WORKER, Ledger, ProtocolError
-from workloads.paramsync.plan import Policy, SyncPlan, Tree
+from workloads.paramsync.plan import Policy, SyncPlan, Tree, Way
 from workloads.paramsync.records import FORWARDED, MERGED, RECEIVED, SENT, ChunkEvent, RoundRecord
 from workloads.paramsync.server import Server, connect
 
 CHAIN, STAR = Tree(0, (None, 0, 1)), Tree(2, (2, 2, None))
+ALONG, AROUND = Way(CHAIN, CHAIN), Way(STAR, Tree(2, (1, 2, None)))
 
 
 @st.composite
 def policies(draw: st.DrawFn) -> tuple[int, Policy]:
     """(nodes, policy): random trees over 1 to 8 nodes, chunks dealt at random."""
     nodes = draw(st.integers(1, 8))
-    trees = []
+    ways = []
     for _ in range(draw(st.integers(1, 3))):
-        order = draw(st.permutations(range(nodes)))
-        parents: list[int | None] = [None] * nodes
-        for i in range(1, nodes):
-            parents[order[i]] = order[draw(st.integers(0, i - 1))]
-        trees.append(Tree(order[0], tuple(parents)))
-    return nodes, Policy(1, tuple(trees), tuple(draw(st.lists(st.integers(0, len(trees) - 1), min_size=1, max_size=5))))
+        root = draw(st.integers(0, nodes - 1))
+        ways.append(Way(draw(trees(nodes, root)), draw(trees(nodes, root))))
+    return nodes, Policy(1, tuple(ways), tuple(draw(st.lists(st.integers(0, len(ways) - 1), min_size=1, max_size=5))))
+
+
+@st.composite
+def trees(draw: st.DrawFn, nodes: int, root: int) -> Tree:
+    """Any tree of a root."""
+    order = [root, *draw(st.permutations([node for node in range(nodes) if node != root]))]
+    parents: list[int | None] = [None] * nodes
+    for i in range(1, nodes):
+        parents[order[i]] = order[draw(st.integers(0, i - 1))]
+    return Tree(root, tuple(parents))
 
 
 def plan(policy: Policy, **change: object) -> SyncPlan:
-    nodes = len(policy.trees[0].parents)
+    nodes = len(policy.ways[0].push.parents)
     made = SyncPlan(
         sites=tuple(f"dc{i + 1}" for i in range(nodes)),
         ips=tuple(f"127.83.0.{i + 1}" for i in range(nodes)),
         port=_free_port(),
-        chunks=(300_000, 7, 100_000)[: len(policy.tree_of)],
+        chunks=(300_000, 7, 100_000)[: len(policy.way_of)],
         policy=policy,
         rounds=2,
         compute_s=(0.0,) * nodes,
@@ -111,7 +119,7 @@ def test_alexnet_is_cut_into_chunks_of_four_megabytes() -> None:
 
 @given(policies())
 def test_a_plan_survives_its_dict(drawn: tuple[int, Policy]) -> None:
-    made = plan(dataclasses.replace(drawn[1], tree_of=drawn[1].tree_of[:3]))
+    made = plan(dataclasses.replace(drawn[1], way_of=drawn[1].way_of[:3]))
     assert SyncPlan.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
@@ -130,17 +138,19 @@ def test_what_is_no_tree_is_refused(parents: tuple[int | None, ...], root: int, 
 
 
 def test_a_plan_that_does_not_fit_together_is_refused() -> None:
-    good = plan(Policy(1, (CHAIN,), (0,)))
+    good = plan(Policy(1, (ALONG,), (0,)))
     for change, message in (
         ({"ips": ("127.0.0.1",)}, "1 ips for 3 sites"),
-        ({"chunks": (1, 2)}, "1 chunks have trees, of 2"),
+        ({"chunks": (1, 2)}, "1 chunks have ways, of 2"),
         ({"merge_bytes_per_s": 0.0}, r"sync\.merge_rate: 0 B/s"),
-        ({"policy": Policy(1, (Tree(0, (None,)),), (0,))}, "a tree of 1 nodes for 3 sites"),
+        ({"policy": Policy(1, (Way(Tree(0, (None,)), Tree(0, (None,))),), (0,))}, "a tree of 1 nodes for 3 sites"),
     ):
         with pytest.raises(InputError, match=message):
             dataclasses.replace(good, **change)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="chunk 0 goes over tree 1"):
-        Policy(1, (CHAIN,), (1,))
+    with pytest.raises(InputError, match="chunk 0 goes way 1"):
+        Policy(1, (ALONG,), (1,))
+    with pytest.raises(InputError, match="push to root 0, pull from 2"):
+        Way(CHAIN, STAR)
 
 
 @settings(max_examples=200)
@@ -151,7 +161,7 @@ def test_in_any_order_of_delivery_every_chunk_is_summed_once_and_reaches_everybo
     """All servers' ledgers, joined by a network that delivers what is on its way in any order."""
     nodes, policy = drawn
     ledgers = [Ledger(node, policy) for node in range(nodes)]
-    chunks = range(len(policy.tree_of))
+    chunks = range(len(policy.way_of))
     way: list[tuple[str, int, int, int, frozenset[int]]] = [
         ("push", node, WORKER, chunk, frozenset({node})) for node in range(nodes) for chunk in chunks
     ]
@@ -180,7 +190,7 @@ def test_in_any_order_of_delivery_every_chunk_is_summed_once_and_reaches_everybo
 
 
 def test_a_ledger_refuses_what_the_policy_does_not_know() -> None:
-    ledger = Ledger(1, Policy(4, (CHAIN,), (0,)))
+    ledger = Ledger(1, Policy(4, (ALONG,), (0,)))
     assert not ledger.pushed(0, 0, 2, 4)
     assert ledger.state() == {"missing": {"round 0 chunk 0": [WORKER]}, "without result": []}
     for arguments, message in (
@@ -250,7 +260,7 @@ def test_messages_arrive_whole_or_not_at_all() -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", [Policy(1, (CHAIN,), (0, 0, 0)), Policy(1, (STAR,), (0, 0)), Policy(1, (CHAIN, STAR), (0, 1, 1))]
+    "policy", [Policy(1, (ALONG,), (0, 0, 0)), Policy(1, (AROUND,), (0, 0)), Policy(1, (ALONG, AROUND), (0, 1, 1))]
 )
 def test_programs_come_to_the_direct_sum(policy: Policy, tmp_path: Path) -> None:
     made = plan(policy)
@@ -277,14 +287,14 @@ def _check_events(made: SyncPlan, events: list[ChunkEvent]) -> None:
 
 
 def test_merging_takes_the_time_of_its_rate(tmp_path: Path) -> None:
-    made = plan(Policy(1, (CHAIN,), (0,)), merge_bytes_per_s=6e6, rounds=1)
+    made = plan(Policy(1, (ALONG,), (0,)), merge_bytes_per_s=6e6, rounds=1)
     records, _ = synchronise(made, tmp_path)
     # 1.2 MB merged twice, one after the other.
     assert next(round_times_s(records)) >= 2 * 1.2 / 6
 
 
 def test_a_wrong_byte_is_found() -> None:
-    made = plan(Policy(1, (CHAIN,), (0,)), rounds=1)
+    made = plan(Policy(1, (ALONG,), (0,)), rounds=1)
     right = gradients.direct(made, 0)
     wrong = gradients.together([gradients.digest(np.zeros(300_000, np.float32))])
     records = [RoundRecord(node, 0, 0.0, 0.0, 1.0, right) for node in range(3)]
@@ -325,14 +335,14 @@ class Alone:
     ],
 )
 def test_what_no_policy_knows_ends_the_server(sender: int, header: wire.Header, size: int, message: str) -> None:
-    alone = Alone(plan(Policy(1, (CHAIN,), (0,))))
+    alone = Alone(plan(Policy(1, (ALONG,), (0,))))
     wire.send(alone.peers[sender], header, bytes(size))
     assert message in alone.said.get(timeout=10)
     alone.close()
 
 
 def test_a_server_forwards_when_all_is_there_and_hands_the_result_down() -> None:
-    alone = Alone(plan(Policy(1, (CHAIN,), (0,))))
+    alone = Alone(plan(Policy(1, (ALONG,), (0,))))
     values = np.arange(300_000, dtype=np.float32)
     for source in (2, WORKER):
         wire.send(alone.peers[source], wire.Header(wire.PUSH, source, 1, 0, 0), values.tobytes())
@@ -350,7 +360,7 @@ def test_a_server_forwards_when_all_is_there_and_hands_the_result_down() -> None
 
 def test_silence_tells_what_every_node_waits_for(tmp_path: Path) -> None:
     """Workers that compute for longer than the watchdog's patience."""
-    made = plan(Policy(1, (CHAIN,), (0,)), compute_s=(0.0, 0.0, 60.0))
+    made = plan(Policy(1, (ALONG,), (0,)), compute_s=(0.0, 0.0, 60.0))
     with pytest.raises(NotValid) as caught:
         synchronise(made, tmp_path, timeout_s=1.0)
     said = str(caught.value)
@@ -359,7 +369,7 @@ def test_silence_tells_what_every_node_waits_for(tmp_path: Path) -> None:
 
 
 def test_timers_are_kept_while_the_rounds_go_on(tmp_path: Path) -> None:
-    made = plan(Policy(1, (CHAIN,), (0,)), compute_s=(0.3, 0.0, 0.0), rounds=1)
+    made = plan(Policy(1, (ALONG,), (0,)), compute_s=(0.3, 0.0, 0.0), rounds=1)
     done: list[float] = []
     with Conductor(made, tmp_path / "sync.sock", 20.0) as conductor:
         start_programs(tmp_path / "sync.sock", 3, {})

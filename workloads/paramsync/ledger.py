@@ -28,7 +28,7 @@ class Ledger:
         if key not in self._missing:
             if key in self._merged:
                 raise ProtocolError(f"{what}, but all contributions are there")
-            self._missing[key] = {WORKER, *self._policy.tree(chunk).children(self.node)}
+            self._missing[key] = {WORKER, *self._policy.way(chunk).push.children(self.node)}
         if source not in self._missing[key]:
             raise ProtocolError(f"{what}, which is no child, or for the second time")
         self._missing[key].discard(source)
@@ -41,7 +41,7 @@ class Ledger:
     def pulled(self, round_: int, chunk: int, source: int, version: int) -> None:
         """Note the result from the parent. Raises ProtocolError."""
         what, key = self._known(round_, chunk, source, version), (round_, chunk)
-        if source != self.parent(chunk):
+        if source != self._policy.way(chunk).pull.parents[self.node]:
             raise ProtocolError(f"{what}, which is not the parent")
         if key not in self._merged or key in self._answered:
             raise ProtocolError(f"{what}: a result before all contributions, or for the second time")
@@ -49,11 +49,11 @@ class Ledger:
 
     def parent(self, chunk: int) -> int | None:
         """Where the sum of a chunk goes; None where this node is the root."""
-        return self._policy.tree(chunk).parents[self.node]
+        return self._policy.way(chunk).push.parents[self.node]
 
     def children(self, chunk: int) -> tuple[int, ...]:
         """Where the result of a chunk goes, beside the worker."""
-        return self._policy.tree(chunk).children(self.node)
+        return self._policy.way(chunk).pull.children(self.node)
 
     def state(self) -> dict[str, object]:
         """What is waited for, for whoever has to find out why nothing goes on."""
@@ -66,7 +66,7 @@ class Ledger:
         what = f"node {self.node}: round {round_} chunk {chunk} came from {_who(source)} under policy {version}"
         if version != self._policy.version:
             raise ProtocolError(f"{what}, which is not in force here ({self._policy.version} is)")
-        if not 0 <= chunk < len(self._policy.tree_of):
+        if not 0 <= chunk < len(self._policy.way_of):
             raise ProtocolError(f"{what}, and there is no such chunk")
         return what
 

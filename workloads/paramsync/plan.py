@@ -59,25 +59,38 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Policy:
-    """Trees, and for every chunk the tree (its place in `trees`) that it goes over. Raises InputError."""
+class Way:
+    """Two trees of the same root: gradients go up the first, results down the second. Raises InputError."""
 
-    version: int
-    trees: tuple[Tree, ...]
-    tree_of: tuple[int, ...]
+    push: Tree
+    pull: Tree
 
     def __post_init__(self) -> None:
-        for chunk, tree in enumerate(self.tree_of):
-            if not 0 <= tree < len(self.trees):
-                raise InputError(f"policy {self.version}", f"chunk {chunk} goes over tree {tree}", "a tree of the list")
+        if self.push.root != self.pull.root or len(self.push.parents) != len(self.pull.parents):
+            raise InputError("way", f"push to root {self.push.root}, pull from {self.pull.root}", "the same nodes")
 
-    def tree(self, chunk: int) -> Tree:
-        """The tree of a chunk."""
-        return self.trees[self.tree_of[chunk]]
+
+@dataclass(frozen=True)
+class Policy:
+    """Ways, and for every chunk the way (its place in `ways`) that it goes. Raises InputError."""
+
+    version: int
+    ways: tuple[Way, ...]
+    way_of: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        for chunk, way in enumerate(self.way_of):
+            if not 0 <= way < len(self.ways):
+                raise InputError(f"policy {self.version}", f"chunk {chunk} goes way {way}", "a way of the list")
+
+    def way(self, chunk: int) -> Way:
+        """The way of a chunk."""
+        return self.ways[self.way_of[chunk]]
 
     def pairs(self) -> set[tuple[int, int]]:
         """The pairs of nodes that exchange chunks, each as (lower, higher)."""
-        return {(min(edge), max(edge)) for tree in self.trees for edge in tree.edges()}
+        edges = (edge for way in self.ways for tree in (way.push, way.pull) for edge in tree.edges())
+        return {(min(edge), max(edge)) for edge in edges}
 
 
 @dataclass(frozen=True)
@@ -105,11 +118,11 @@ class SyncPlan:
         for what, length in (("ips", len(self.ips)), ("compute_s", len(self.compute_s))):
             if length != nodes:
                 raise InputError("sync", f"{length} {what} for {nodes} sites", "one each")
-        for tree in self.policy.trees:
-            if len(tree.parents) != nodes:
-                raise InputError("sync", f"a tree of {len(tree.parents)} nodes for {nodes} sites", "all of them")
-        if len(self.policy.tree_of) != len(self.chunks):
-            raise InputError("sync", f"{len(self.policy.tree_of)} chunks have trees, of {len(self.chunks)}", "all")
+        for way in self.policy.ways:
+            if len(way.push.parents) != nodes:
+                raise InputError("sync", f"a tree of {len(way.push.parents)} nodes for {nodes} sites", "all of them")
+        if len(self.policy.way_of) != len(self.chunks):
+            raise InputError("sync", f"{len(self.policy.way_of)} chunks have ways, of {len(self.chunks)}", "all")
         if self.merge_bytes_per_s is not None and not self.merge_bytes_per_s > 0:
             raise InputError("sync.merge_rate", f"{self.merge_bytes_per_s:g} B/s", "above 0")
 
@@ -125,6 +138,8 @@ class SyncPlan:
     def from_dict(cls, data: dict[str, Any]) -> SyncPlan:
         """The inverse of `to_dict`."""
         policy = data["policy"]
-        trees = tuple(Tree(tree["root"], tuple(tree["parents"])) for tree in policy["trees"])
+        ways = tuple(
+            Way(*(Tree(way[t]["root"], tuple(way[t]["parents"])) for t in ("push", "pull"))) for way in policy["ways"]
+        )
         lists = {key: tuple(data[key]) for key in ("sites", "ips", "chunks", "compute_s")}
-        return cls(**data | lists | {"policy": Policy(policy["version"], trees, tuple(policy["tree_of"]))})
+        return cls(**data | lists | {"policy": Policy(policy["version"], ways, tuple(policy["way_of"]))})

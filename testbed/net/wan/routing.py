@@ -1,8 +1,8 @@
 """How sites without a tunnel of their own reach each other: IP routing over tunnels, fixed for a run.
 
-Two rules. `hops`: the fewest tunnels. `widest`: the way whose slowest tunnel is the fastest; of such ways, the one
-with the fewest tunnels among those that are widest from every site on. Ties go to the next site with the lowest
-number, at every hop.
+A pair with a tunnel uses it. For the others there are two rules. `hops`: the fewest tunnels. `widest`: the way whose
+slowest tunnel is the fastest; of such ways, the one with the fewest tunnels among those that are widest from every
+site on. Ties go to the next site with the lowest number, at every hop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def next_sites(wan: Wan, rule: Rule = "hops") -> dict[tuple[str, str], str]:
     for target in wan.names:
         cost = _costs(wan, target, rates_bps, rule)
         for site in wan.names:
-            if site != target:
+            if (site, target) in rates_bps:
+                found[site, target] = target
+            elif site != target:
                 # The first of the best is the lowest number; every step lessens the cost, so there is no loop.
                 found[site, target] = min(
                     neighbours[site], key=lambda peer: _step(cost[peer], rates_bps[site, peer], rule)
@@ -70,13 +72,13 @@ def _step(beyond: tuple[float, int], rate_bps: int, rule: Rule) -> tuple[float, 
 
 
 def _costs(wan: Wan, target: str, rates_bps: Mapping[tuple[str, str], int], rule: Rule) -> dict[str, tuple[float, int]]:
-    """The best cost of every site to the target, by Dijkstra on (-bottleneck, hops)."""
+    """The cost of every site to the target, by Dijkstra on (-bottleneck, hops); neighbours go straight."""
     best: dict[str, tuple[float, int]] = {target: (float("-inf") if rule == "widest" else 0.0, 0)}
     done: set[str] = set()
     while waiting := [site for site in best if site not in done]:
         site = min(waiting, key=lambda one: (best[one], wan.number(one)))
         done.add(site)
         for (a, b), rate_bps in rates_bps.items():
-            if b == site and a not in done:
+            if b == site and a not in done and (site == target or (a, target) not in rates_bps):
                 best[a] = min(best.get(a, (float("inf"), 1 << 30)), _step(best[site], rate_bps, rule))
     return best
