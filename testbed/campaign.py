@@ -27,7 +27,7 @@ from testbed.errors import NotValid
 from testbed.experiment import Experiment
 from testbed.fidelity import Check, check_arm
 from testbed.report import draw, summary, validation
-from testbed.scenario import Arm
+from testbed.scenario import Arm, Scenario
 
 STAGES = ("guest up", "network", "controller", "read back", "agents", "trials", "files")
 
@@ -73,20 +73,30 @@ class Campaign:
     memory_bytes: int = 2 << 30
     guests: list[Guest] = field(default_factory=list)
 
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario as it was given."""
+        return self.experiment.scenario
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """What the report must know of the scenario."""
+        return report_setting(self.experiment)
+
     def run(self) -> Outcome:
         """Run all arms and return what became of them.
 
         A valid run is in `results/NAME`, one that is not in `results/NAME.invalid`. Raises NotValid (GuestDied among
         them) when an arm did not come to its end; the earlier results are untouched then.
         """
-        name = self.experiment.scenario.name
+        name = self.scenario.name
         with results.in_progress(self.results, name) as folder:
             started = time.monotonic()
             (folder / "scenario.toml").write_text(self.source)
             wall_s = self._run_arms(folder)
             outcome = self._judge(folder, wall_s)
             wall_s["whole"] = {"total": time.monotonic() - started}
-            (folder / "wall.json").write_text(_json(wall_s))
+            (folder / "wall.json").write_text(as_json(wall_s))
             place = self.results / (name if outcome.valid else f"{name}.invalid")
             outcome.folder = results.publish(folder, place)
             return outcome
@@ -126,9 +136,16 @@ class Campaign:
 
     def _run_arm(self, folder: Path, arm: Arm, shifts_s: dict[str, float]) -> dict[str, float]:
         trials = self.experiment.trials(arm, shifts_s)
-        folder.mkdir()
-        (folder / "plan.json").write_text(_json(self.experiment.arm_plan(arm, trials)))
+        plan = self.experiment.arm_plan(arm, trials)
         iterations = self.experiment.scenario.measure.iterations * sum(len(trial.starts_s) for trial in trials)
+        return self._run_guest(folder, arm, plan, iterations)
+
+    def _run_guest(
+        self, folder: Path, arm: str, plan: dict[str, Any], iterations: int, program: str = "testbed.arm"
+    ) -> dict[str, float]:
+        """Run the guest of an arm, which is told `plan` and leaves its files in a new folder; return wall times."""
+        folder.mkdir()
+        (folder / "plan.json").write_text(as_json(plan))
         self.watcher.arm(arm, iterations)
         started, wall_s = time.monotonic(), {}
         said: list[bytes] = []
@@ -138,7 +155,7 @@ class Campaign:
                 wall_s[message["stage"]] = round(time.monotonic() - started, 3)
             self.watcher.message(arm, message)
 
-        job = program_job(("-m", "testbed.arm", RESULTS_IN_GUEST), PROJECT_IN_GUEST, write=folder)
+        job = program_job(("-m", program, RESULTS_IN_GUEST), PROJECT_IN_GUEST, write=folder)
         guest = Guest(job, Machine(self.memory_bytes, self.experiment.scenario.measure.seed), self.kernel)
         self.guests.append(guest)
         if guest.run(said.append, said.append, hear) != 0:
@@ -153,10 +170,10 @@ class Campaign:
         self.watcher.stage("deciding time-shifts")
         profiles = decide.measured_profiles(self.experiment, folder / "alone")
         (folder / "profiles.json").write_text(
-            _json({link: [profile.to_dict() for profile in own] for link, own in profiles.items()})
+            as_json({link: [profile.to_dict() for profile in own] for link, own in profiles.items()})
         )
         decisions = decide.link_decisions(self.experiment, profiles)
-        (folder / "decision.json").write_text(_json([decision.to_dict() for decision in decisions]))
+        (folder / "decision.json").write_text(as_json([decision.to_dict() for decision in decisions]))
         return decide.shifts_s(self.experiment, decisions)
 
     def _judge(self, folder: Path, wall_s: dict[str, dict[str, float]]) -> Outcome:
@@ -181,18 +198,18 @@ class Campaign:
             ("summary.json", outcome.summary),
             ("validation.json", outcome.validation),
         ):
-            (folder / file).write_text(_json(content))
+            (folder / file).write_text(as_json(content))
         draw.draw_all(folder, setting)
         return outcome
 
     def _manifest(self, outcome: Outcome) -> dict[str, Any]:
-        scenario = self.experiment.scenario
+        scenario = self.scenario
         return {
             "valid": outcome.valid,
             "verdict": {arm: [asdict(check) for check in checks] for arm, checks in outcome.checks.items()},
             "scenario": scenario.model_dump(mode="json"),
             "scenario_sha256": sha256(self.source.encode()).hexdigest(),
-            "report_setting": report_setting(self.experiment),
+            "report_setting": self.setting,
             "seed": scenario.measure.seed,
             "scaling": [asdict(row) for row in self.experiment.scaling.rows()],
             "jobs": {job.name: job.note for job in self.experiment.jobs},
@@ -225,5 +242,6 @@ def code_version() -> str:
     return state.hexdigest()[:16]
 
 
-def _json(content: Any) -> str:
+def as_json(content: Any) -> str:
+    """Return the text of a JSON file; a value that JSON does not know is an error."""
     return json.dumps(content, indent=1, allow_nan=False) + "\n"

@@ -52,31 +52,41 @@ def run(
         list[str] | None, typer.Option("--set", help="Override a key, as in --set fabric.scale=10; may be repeated.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and start nothing.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="A cluster's jobs in full length, as cluster.shortened=1.")
+    ] = False,
     results: Annotated[Path, typer.Option(help="Where results are kept.")] = DEFAULT_RESULTS,
     mem: Memory = "2GB",
 ) -> None:
     """Run a scenario: all its arms, the verdict, the comparison, the plots. Exit code 1 when the run is not valid."""
+    from testbed import cluster, experiment
     from testbed import scenario as scenarios
-    from testbed.experiment import build
 
     console = _console()
     path = scenarios.find(scenario)
-    loaded = scenarios.load(scenario, tuple(settings or ()))
-    experiment = build(loaded, str(path), path.parent)
+    overrides = (*(settings or ()), *(("cluster.shortened=1",) if full else ()))
+    loaded = scenarios.load(scenario, overrides)
+    if full and loaded.cluster is None:
+        raise InputError("--full", f"{loaded.name} has no cluster whose jobs are shortened")
+    made = (experiment if loaded.cluster is None else cluster).build(loaded, str(path), path.parent)
     machine = _machine(mem, loaded.measure.seed, real_time=False)
     if dry_run:
         from testbed import show
 
-        show.experiment(console, experiment)
+        show.cluster(console, made) if isinstance(made, cluster.ClusterExperiment) else show.experiment(console, made)
         return
-    from testbed import campaign, progress, show
+    from testbed import campaign, cluster_campaign, progress, show
     from testbed.engine.commands import ready_kernel
 
-    source = scenarios.effective(path, tuple(settings or ()))
+    source = scenarios.effective(path, overrides)
     kernel = ready_kernel()
     try:
         with progress.watcher(console) as watcher:
-            outcome = campaign.Campaign(experiment, source, kernel, results, watcher, machine.memory_bytes).run()
+            common = (source, kernel, results, watcher, machine.memory_bytes)
+            if isinstance(made, cluster.ClusterExperiment):
+                outcome = cluster_campaign.ClusterCampaign(made.alone, *common, cluster=made).run()
+            else:
+                outcome = campaign.Campaign(made, *common).run()
     except KeyboardInterrupt:
         console.print("stopped; earlier results are as they were")
         raise typer.Exit(130) from None

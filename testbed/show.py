@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from testbed.campaign import Outcome
+from testbed.cluster import ClusterExperiment
 from testbed.experiment import LEAD_S, Experiment
 from testbed.fidelity import Check
+from testbed.report.cluster import table as cluster_table
 from testbed.report.table import arms_table, ratios_table, validation_table
 from testbed.units import show_delay, show_rate, show_size
 
@@ -23,12 +26,7 @@ def experiment(console: Console, made: Experiment) -> None:
     """Show what a run would do: scaling, jobs, shared links, arms."""
     scenario = made.scenario
     console.print(f"[bold]{scenario.name}[/bold]: {scenario.title}")
-    scaling = Table(title=f"{made.topology.name} at scale {made.scaling.scale:g}", title_justify="left")
-    for column in ("", "original", "emulated", "rule"):
-        scaling.add_column(column)
-    for row in made.scaling.rows():
-        scaling.add_row(row.key, _value(row.unit, row.original), _value(row.unit, row.scaled), row.rule)
-    console.print(scaling)
+    _scaling(console, made)
     jobs = Table(title="Jobs", title_justify="left")
     for column in ("job", "workers", "Down", "compute", "transfers", "sends per iteration"):
         jobs.add_column(column)
@@ -54,6 +52,15 @@ def experiment(console: Console, made: Experiment) -> None:
     )
 
 
+def _scaling(console: Console, made: Experiment) -> None:
+    scaling = Table(title=f"{made.topology.name} at scale {made.scaling.scale:g}", title_justify="left")
+    for column in ("", "original", "emulated", "rule"):
+        scaling.add_column(column)
+    for row in made.scaling.rows():
+        scaling.add_row(row.key, _value(row.unit, row.original), _value(row.unit, row.scaled), row.rule)
+    console.print(scaling)
+
+
 def _value(unit: str, value: float) -> str:
     if unit == "bit/s":
         return show_rate(value)
@@ -66,11 +73,7 @@ def _value(unit: str, value: float) -> str:
 
 def outcome(console: Console, made: Outcome) -> None:
     """Show what became of a run: tables, verdict, wall time, where the files are."""
-    console.print(arms_table(made.summary))
-    if made.summary["ratios"]:
-        console.print(ratios_table(made.summary))
-    if made.validation["predictions"]:
-        console.print(validation_table(made.validation))
+    _tables(console, made.summary, made.validation)
     verdict(console, made.checks)
     for arm, stages in made.wall_s.items():
         if arm != "whole":
@@ -98,11 +101,51 @@ def saved_run(console: Console, folder: Path) -> None:
     files: dict[str, Any] = {
         name: json.loads((folder / f"{name}.json").read_text()) for name in ("summary", "validation")
     }
-    console.print(arms_table(files["summary"]))
-    if files["summary"]["ratios"]:
-        console.print(ratios_table(files["summary"]))
-    if files["validation"]["predictions"]:
-        console.print(validation_table(files["validation"]))
+    _tables(console, files["summary"], files["validation"])
+
+
+def _tables(console: Console, summary: Mapping[str, Any], validation: Mapping[str, Any]) -> None:
+    if summary.get("kind") == "cluster":
+        for of_cluster in (cluster_table.arms_table, cluster_table.ratios_table, cluster_table.models_table):
+            if (made := of_cluster(summary)).row_count:
+                console.print(made)
+        return
+    console.print(arms_table(summary))
+    if summary["ratios"]:
+        console.print(ratios_table(summary))
+    if validation["predictions"]:
+        console.print(validation_table(validation))
+
+
+def cluster(console: Console, made: ClusterExperiment) -> None:
+    """Show what a run with a cluster would do: scaling, what is measured alone, the jobs that come, arms."""
+    keys = made.keys
+    console.print(f"[bold]{made.scenario.name}[/bold]: {made.scenario.title}")
+    _scaling(console, made.alone)
+    sorts = Table(title="Measured alone", title_justify="left")
+    for column in ("kind, workers, batch, span", "hosts", "compute", "first sends after", "sends per iteration"):
+        sorts.add_column(column)
+    for job in made.alone.jobs:
+        times = (show_delay(round(time_s, 6)) for time_s in (job.compute_s, job.down_s))
+        sorts.add_row(job.name, " ".join(job.hosts), *times, show_size(job.total_bytes))
+    console.print(sorts)
+    for seed, trace in made.traces.items():
+        jobs = Table(title=f"Jobs of seed {seed}, shortened by {keys.shortened:g}", title_justify="left")
+        for column in ("job", "arrives", "workers", "sizes", "iterations"):
+            jobs.add_column(column)
+        for one in trace:
+            arrives = (
+                "by measured times" if keys.arrivals == "poisson" else f"{one.arrival.arrival_s / keys.shortened:g} s"
+            )
+            iterations = max(2, round(one.arrival.iterations / keys.shortened))
+            sizes = " ".join(str(size) for size in one.sorts)
+            jobs.add_row(one.name, arrives, str(one.arrival.workers), sizes, str(iterations))
+        console.print(jobs)
+    console.print(
+        f"[bold]Arms[/bold]: {', '.join(keys.arms)}; a round every {keys.epoch / keys.shortened:g} s"
+        + (", and when jobs come or go" if keys.on_change else ""),
+        highlight=False,
+    )
 
 
 def machine(console: Console, checks: list[MachineCheck]) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from testbed.errors import InputError
+from testbed.report.cluster.figures import draw_cluster
 from testbed.report.draw import draw_all
 
 
@@ -18,4 +19,4 @@ def redraw(folder: Path) -> list[Path]:
         setting = json.loads(manifest.read_text(encoding="utf-8"))["report_setting"]
     except (ValueError, KeyError) as error:
         raise InputError(str(manifest), f"is not a run's manifest: {error}") from error
-    return draw_all(folder, setting)
+    return draw_cluster(folder, setting) if setting.get("kind") == "cluster" else draw_all(folder, setting)

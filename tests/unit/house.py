@@ -22,7 +22,8 @@ SCHEMA, JOBS = "testbed.schema", "testbed.jobs"
 EXPERIMENT, FIDELITY, DECIDE = "testbed.experiment", "testbed.fidelity", "testbed.decide"
 ARM, CAMPAIGN = "testbed.arm", "testbed.campaign"
 PROGRAMS = "testbed.programs"
-CLUSTER = "testbed.cluster"
+CLUSTER, CLUSTER_CAMPAIGN = "testbed.cluster", "testbed.cluster_campaign"
+TIMELINE, TIMELINE_CHECKS = "testbed.timeline", "testbed.timeline_checks"
 PROGRESS, SHOW, CLI = "testbed.progress", "testbed.show", "testbed.cli"
 
 # Every room, and the rooms it may import from beside itself. A name stands for all modules below it.
@@ -48,10 +49,13 @@ ROOMS: dict[str, set[str]] = {
     DECIDE: {ERRORS, EXPERIMENT, CASSINI, NETSTORM, PLACEMENT, SDN, TELEMETRY},
     ARM: {ERRORS, SDN, WORKLOADS, NET, TELEMETRY},
     CAMPAIGN: {ERRORS, SCENARIO, RESULTS, EXPERIMENT, FIDELITY, DECIDE, REPORT, ENGINE},
+    TIMELINE_CHECKS: {ERRORS, FIDELITY, TELEMETRY},
+    CLUSTER_CAMPAIGN: {ERRORS, SCENARIO, CAMPAIGN, CLUSTER, FIDELITY, TIMELINE_CHECKS, PLACEMENT, REPORT},
     PROGRAMS: {ERRORS},
     PROGRESS: set(),
-    SHOW: {UNITS, CAMPAIGN, EXPERIMENT, FIDELITY, REPORT, ENGINE},
-    CLI: {ERRORS, UNITS, SCENARIO, SCHEMA, RESULTS, EXPERIMENT, CAMPAIGN, PROGRESS, SHOW, REPORT, ENGINE, NET},
+    SHOW: {UNITS, CAMPAIGN, CLUSTER, EXPERIMENT, FIDELITY, REPORT, ENGINE},
+    CLI: {ERRORS, UNITS, SCENARIO, SCHEMA, RESULTS, EXPERIMENT, CAMPAIGN, CLUSTER, CLUSTER_CAMPAIGN, PROGRESS, SHOW,
+          REPORT, ENGINE, NET},
     "testbed.__main__": {CLI},
 }  # fmt: skip
 # Measures the others from outside: it may look anywhere, and nobody looks at it.
