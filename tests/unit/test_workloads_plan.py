@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from testbed.errors import InputError
 from workloads.training.plan import Bucket, Conduct, JobPlan, Op, data_parallel
-from workloads.training.schedule import COLLECTIVES, chunk_bounds, exchange_steps, ring_steps, sent_bytes, sent_to
+from workloads.training.schedule import ADD, COLLECTIVES, SEND, chunk_bounds, moves, sent_to
 
 PLACES: dict[str, Any] = {
     "name": "job-a",
@@ -118,6 +118,7 @@ REDUCE = Op("all-reduce", size_bytes=4, group=0)
         ((REDUCE,), (), r"rank 0 waits for ever in operation 0 .all-reduce"),
         ((REDUCE,), (replace(REDUCE, size_bytes=5),), "all-reduce of 5 B, another member's is all-reduce of 4 B"),
         ((REDUCE, SEND_1), (RECEIVE_1, REDUCE), "rank 0 waits for ever in operation 0"),
+        ((SEND_1, REDUCE), (REDUCE, RECEIVE_1), "rank 1 receives in another order than rank 0 sends"),
     ],
 )
 def test_programs_that_do_not_fit_together_are_refused(
@@ -175,12 +176,11 @@ def test_a_missing_key_is_named() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(2, 12))
-def test_chunks_cover_a_buffer_and_a_ring_sends_2_n_minus_1_of_it(size: int, workers: int) -> None:
+def test_chunks_cover_a_buffer(size: int, workers: int) -> None:
     bounds = chunk_bounds(size, workers)
     assert [begin for begin, _ in bounds] == [0, *(end for _, end in bounds[:-1])]
     assert bounds[-1][1] == size
     assert max(end - begin for begin, end in bounds) - min(end - begin for begin, end in bounds) <= 1
-    assert sum(sent_bytes(size, rank, workers) for rank in range(workers)) == 2 * (workers - 1) * size
 
 
 @given(st.sampled_from(COLLECTIVES), st.integers(1, 10**6), st.integers(2, 12))
@@ -194,31 +194,32 @@ def test_what_a_collective_sends_in_all(kind: str, size: int, workers: int) -> N
 
 @given(st.integers(2, 12))
 def test_what_a_rank_sends_the_next_awaits_and_only_what_it_has(workers: int) -> None:
-    steps = [list(ring_steps(rank, workers)) for rank in range(workers)]
+    made = [list(moves("all-reduce", rank, workers)) for rank in range(workers)]
     holds = [{(rank, chunk): {rank} for chunk in range(workers)} for rank in range(workers)]
     for step in range(2 * (workers - 1)):
-        moving = [(rank, steps[rank][step][0]) for rank in range(workers)]
-        sums = [holds[rank][rank, chunk] for rank, chunk in moving]
-        for (rank, chunk), summed in zip(moving, sums, strict=True):
-            following = (rank + 1) % workers
-            _, received, add = steps[following][step]
-            assert received == chunk
+        sent = [made[rank][2 * step] for rank in range(workers)]
+        sums = [holds[rank][rank, chunk] for rank, (_, _, chunk) in enumerate(sent)]
+        for rank, ((what, following, chunk), summed) in enumerate(zip(sent, sums, strict=True)):
+            assert (what, following) == (SEND, (rank + 1) % workers)
+            receives, previous, received = made[following][2 * step + 1]
+            assert (previous, received) == (rank, chunk)
             before = holds[following][following, chunk]
-            assert not (add and before & summed), "a gradient would be added twice"
-            holds[following][following, chunk] = before | summed if add else summed
+            assert not (receives == ADD and before & summed), "a gradient would be added twice"
+            holds[following][following, chunk] = before | summed if receives == ADD else summed
     assert all(parts == set(range(workers)) for held in holds for parts in held.values())
 
 
 @given(st.integers(2, 12))
-def test_in_an_all_to_all_every_step_pairs_senders_with_receivers(workers: int) -> None:
-    steps = [list(exchange_steps(rank, workers)) for rank in range(workers)]
-    for step in range(workers - 1):
-        assert all(steps[steps[rank][step][0]][step][1] == rank for rank in range(workers))
-    assert all({peer for peer, _ in own} == set(range(workers)) - {rank} for rank, own in enumerate(steps))
+def test_an_all_to_all_sends_and_receives_every_pair_once(workers: int) -> None:
+    made = [list(moves("all-to-all", rank, workers)) for rank in range(workers)]
+    sent = {(rank, peer, chunk) for rank, own in enumerate(made) for what, peer, chunk in own if what == SEND}
+    received = {(peer, rank, chunk) for rank, own in enumerate(made) for what, peer, chunk in own if what != SEND}
+    assert sent == received == {(a, b, b) for a in range(workers) for b in range(workers) if a != b}
 
 
 def test_sent_bytes_of_a_plan_are_those_of_its_buckets() -> None:
-    expected = [sent_bytes(1000, rank, 3) + sent_bytes(2001, rank, 3) for rank in range(3)]
+    # Each passes on all chunks but one, twice: 1000 B are chunks of 333, 333 and 334 B, 2001 B of 667 B.
+    expected = [667 + 666 + 4 * 667, 666 + 667 + 4 * 667, 667 + 667 + 4 * 667]
     assert [PLAN.sent_bytes(rank) for rank in range(3)] == expected
     assert PLAN.traffic() == {(rank, (rank + 1) % 3): expected[rank] for rank in range(3)}
     assert PLAN.connections() == [(0, 1), (1, 2), (2, 0)]

@@ -1,182 +1,85 @@
-"""The conductor of all jobs: gathers the agents, checks them, starts them, and collects what they report.
+"""The conductor of all jobs: puts them on accelerators, starts and stops them, and collects what they report.
 
-It runs outside the hosts and talks to the agents over the management network, which shares no link with the
-fabric. Agents live as long as the coordinator. Each `run` is one trial, with start times of its own; `gather`
-before each, so that all begin with new connections and none with the congestion windows of another. Whatever
-goes wrong with any agent ends the run with `testbed.errors.NotValid`, which tells the state of every agent.
+It runs outside the hosts and talks to the agents over the management network, which shares no link with the fabric.
+There is one agent per accelerator slot, and it lives as long as the coordinator; jobs come and go. `gather` makes new
+connections, so that a job inherits no congestion windows of another, nor of an earlier trial. Whatever goes wrong with
+any agent ends the run with `testbed.errors.NotValid`, which tells the state of every agent.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import selectors
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from testbed.errors import NotValid
 from workloads.training.plan import JobPlan
-from workloads.training.records import AgentSocket, IterationRecord, SocketTerms
+from workloads.training.records import AgentSocket, Hold, IterationRecord, SocketTerms
+from workloads.training.slots import WENT_AWAY, Agent, Channel, RunError, Slot, orders, spare_s, start_agents
 
-ROOT = Path(__file__).resolve().parents[2]
-LONGEST_LINE_BYTES = 1 << 16
+__all__ = ["Coordinator", "Done", "Slot", "start_agents"]
+
 SETTLE_S = 0.5  # after the first failure, how long the others may still say what they saw
-WENT_AWAY = "went away"
-STATES = {
-    "hello": "said hello",
-    "listening": "listens for the previous worker",
-    "connected": "is in its ring, rests",
-    "done": "is done with its iterations, rests",
-}
+STOP_LEAD_S = 0.1  # how much compute is left to every worker, at least, when it is told to stop
 
 
-def start_agents(
-    coordinator: tuple[str, int], agents: Sequence[tuple[str, int, int | None]]
-) -> subprocess.Popen[bytes]:
-    """Start agents, each (job, rank, a process in its host's network namespace, None for this one).
+@dataclass(frozen=True)
+class Done:
+    """A job that came to its end: how many iterations it did since its start, and when its last worker was done."""
 
-    The process that is returned ends when all agents did, with exit code 0 if all went well; nothing else
-    has to be waited for. Python is started once, without what makes its start slow (site, runpy), see
-    spawn.py.
-    """
-    program = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1));"
-        " from workloads.training.spawn import main; sys.exit(main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-B", "-P", "-s", "-S", "-c", program, str(ROOT)]
-    command += ["--coordinator", f"{coordinator[0]}:{coordinator[1]}"]
-    spawner = subprocess.Popen(command, stdin=subprocess.PIPE)
-    assert spawner.stdin is not None
-    with spawner.stdin:
-        spawner.stdin.write(json.dumps(agents).encode())
-    return spawner
+    job: str
+    iterations: int
+    t_s: float
 
 
-class _RunError(Exception):
-    """Something is wrong with the run; the message says what."""
+@dataclass
+class _Job:
+    """A job on its slots, agents in rank order. While it runs, `deadline_s` is by when one must say something."""
 
-
-class _Agent:
-    """What is known of one agent, and the connection to it."""
-
-    def __init__(self, plan: JobPlan, rank: int, port: int) -> None:
-        self.plan, self.rank, self.host, self._port = plan, rank, plan.hosts[rank], port
-        self.connection: socket.socket | None = None
-        self.awaited: str | None = None
-        self.state = "did not come"
-        self.sockets: list[AgentSocket] = []
-
-    def __str__(self) -> str:
-        return f"job {self.plan.name}, rank {self.rank} on {self.host}"
-
-    def orders(self, terms: SocketTerms, timeout_s: float) -> dict[str, object]:
-        """The plan as an agent is given it (described in agent.py)."""
-        plan = self.plan
-        return {
-            "hosts": plan.hosts,
-            "fabric_ips": plan.fabric_ips,
-            "port": self._port,
-            "congestion_control": plan.congestion_control,
-            "dscp": plan.dscp,
-            "buffer_bytes": terms.set_buffer_bytes,
-            "timeout_s": timeout_s,
-            "program": [[op.kind, op.duration_s, op.size_bytes, op.after] for op in plan.program(self.rank)],
-        }
-
-    def tell(self, do: str, **more: object) -> None:
-        """Give an order. Raises _RunError if the agent is gone."""
-        if self.connection is None:
-            raise _RunError(f"{self} cannot be told to {do}: it {self.state}")
-        try:
-            self.connection.sendall(json.dumps({"do": do, **more}).encode() + b"\n")
-        except OSError as error:
-            raise _RunError(f"{self} cannot be told to {do}: {error.strerror}") from None
-
-    def heard(self, what: str, message: Mapping[str, Any]) -> None:
-        """Note what the agent said. Raises _RunError if it failed, or said what it was not asked for."""
-        if what == "failed":
-            self.state = f"failed: {message['why']}"
-            raise _RunError(f"{self} {self.state}")
-        if what != self.awaited:
-            raise _RunError(f"{self} said {what!r}, awaited was {self.awaited!r}")
-        if what == "connected":
-            towards = ("to the next worker", "from the previous worker")
-            self.sockets = [
-                AgentSocket(self.plan.name, self.rank, self.host, direction, **found)
-                for direction, found in zip(towards, message["sockets"], strict=True)
-            ]
-        self.awaited, self.state = None, STATES[what]
-
-    def record(self, message: Mapping[str, Any]) -> IterationRecord:
-        """The iteration that the agent reports."""
-        values = {key: value for key, value in message.items() if key != "say"}
-        record = IterationRecord(job=self.plan.name, rank=self.rank, host=self.host, **values)
-        self.state = f"ended iteration {record.iteration}"
-        return record
-
-    def left(self) -> None:
-        """Note that the agent hung up. Raises _RunError if it gave no reason."""
-        self.connection = None
-        if not self.state.startswith("failed"):
-            self.state = f"{WENT_AWAY} ({self.state})"
-            raise _RunError(f"{self} {WENT_AWAY}")
-
-
-class _Channel:
-    """One connection to the coordinator, of an agent once it has said hello."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self.agent: _Agent | None = None
-        self._rest = b""
-
-    def read(self) -> list[bytes] | None:
-        """The complete lines that can be read now, None if the other end hung up. Raises _RunError."""
-        try:
-            data = self.connection.recv(LONGEST_LINE_BYTES)
-        except ConnectionError:
-            return None
-        if not data:
-            return None
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LONGEST_LINE_BYTES:
-            raise _RunError(f"{self.agent or 'a stranger'} said a line that never ends")
-        return lines
+    plan: JobPlan
+    agents: list[Agent]
+    running: bool = False
+    first_iteration: int = 0
+    deadline_s: float = math.inf
+    ended_s: float = 0.0
 
 
 class Coordinator:
-    """Conducts the agents of `jobs`, which report to `bind` (port 0: any; see `address`).
+    """Conducts jobs on the accelerators `slots`, whose agents report to `bind` (port 0: any; see `address`).
 
-    `on_iteration(job, iteration, t_s)` is called as soon as rank 0 of a job reports the end of an iteration,
-    with its time.time(). `timeout_s` is how long, in the time of this kernel, an agent may be silent beyond
-    what its plan explains. The ring of the i-th job uses port `first_port` + i. Starting the agents
-    (`start_agents`) is the caller's work, since it knows the namespaces. To be used as a context, which
-    sends the agents home at its end.
+    `on_iteration(job, iteration, t_s)` is called as soon as rank 0 of a job reports the end of an iteration, with its
+    time.time(); `on_record` with every record as it comes. `timeout_s` is how long, in the time of this kernel, an
+    agent may be silent beyond what its plan explains. Workers listen at `first_port` + 64 times their job's DSCP + how
+    many ranks before them are on their host: so jobs that share hosts need different DSCPs. Starting the agents
+    (`start_agents`) is the caller's work, since it knows the namespaces. To be used as a context, which sends the
+    agents home at its end.
     """
 
     def __init__(
         self,
         bind: tuple[str, int],
-        jobs: Sequence[JobPlan],
+        slots: Sequence[Slot],
         on_iteration: Callable[[str, int, float], None],
         terms: SocketTerms,
         timeout_s: float = 60.0,
         first_port: int = 5200,
+        on_record: Callable[[IterationRecord], None] | None = None,
     ) -> None:
-        self._on_iteration, self._terms, self._timeout_s = on_iteration, terms, timeout_s
-        self._agents = {
-            (plan.name, rank): _Agent(plan, rank, first_port + index)
-            for index, plan in enumerate(jobs)
-            for rank in range(plan.workers)
-        }
-        self._records: list[IterationRecord] = []
+        self._on_iteration, self._on_record = on_iteration, on_record
+        self._terms, self._timeout_s, self._first_port = terms, timeout_s, first_port
+        self._agents = {slot: Agent(slot) for slot in slots}
+        self._jobs: dict[str, _Job] = {}
+        self._done: list[Done] = []
+        self.records: list[IterationRecord] = []
+        """Every record of every job, in the order in which they came."""
         self._selector = selectors.DefaultSelector()
-        self._listener = socket.create_server(bind, backlog=len(self._agents))
+        self._listener = socket.create_server(bind, backlog=max(1, len(self._agents)))
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def __enter__(self) -> Coordinator:
@@ -191,50 +94,129 @@ class Coordinator:
         ip, port = self._listener.getsockname()
         return ip, port
 
-    def gather(self) -> list[AgentSocket]:
-        """Wait until every agent came and joined its ring; what the kernel uses on each of their sockets.
+    def free(self, host: str) -> list[Slot]:
+        """The slots of a host that no job is on, in order."""
+        return [slot for slot, agent in self._agents.items() if slot.host == host and agent.plan is None]
 
-        Called again, it replaces all rings by new ones, so that a trial inherits nothing from the one before.
-        Raises NotValid when one does not come, fails, or has a socket that is not as its plan and `terms`
-        demand.
+    def gather(self, jobs: Sequence[JobPlan]) -> list[AgentSocket]:
+        """Put jobs on free slots of their hosts and connect their workers; what the kernel uses on each socket.
+
+        A job that is there already, and rests, is replaced: a trial inherits nothing from the one before. Raises
+        ValueError when a host has too few free slots, or a job runs; NotValid when an agent does not come, fails, or
+        has a socket that is not as its plan and `terms` demand.
         """
-        agents = list(self._agents.values())
+        for plan in jobs:
+            self._vacate(plan.name)
+        for plan in jobs:
+            self._place(plan)
+        agents = [agent for plan in jobs for agent in self._jobs[plan.name].agents]
         with self._failures_told():
             self._await("hello", [agent for agent in agents if agent.connection is None])
-            for agent in agents:
-                agent.tell("listen", plan=agent.orders(self._terms, self._timeout_s / 2))
+            for plan in jobs:
+                for rank, agent in enumerate(self._jobs[plan.name].agents):
+                    given = orders(plan, rank, self._terms, self._timeout_s / 2, self._first_port)
+                    agent.tell("listen", rank=rank, plan=given)
             self._await("listening", agents)
             for agent in agents:
                 agent.tell("connect")
             self._await("connected", agents)
         wrong = [
             f"{agent}, socket {found.direction}: {difference}"
-            for agent in agents
+            for plan in jobs
+            for agent in self._jobs[plan.name].agents
             for found in agent.sockets
-            for difference in found.differences(agent.plan, self._terms)
+            for difference in found.differences(plan, self._terms)
         ]
         if wrong:
             raise NotValid("the kernel did not do what the transport demands:\n  " + "\n  ".join(wrong))
         return [found for agent in agents for found in agent.sockets]
 
-    def run(self, starts_s: Mapping[str, float], iterations: int | None = None) -> list[IterationRecord]:
+    def start(
+        self,
+        job: str,
+        start_s: float,
+        iterations: int | None = None,
+        hold: Hold | None = None,
+        first_iteration: int = 0,
+    ) -> None:
+        """Have a gathered job begin at time.time() = `start_s`, in the future; returns at once.
+
+        `iterations` is the plan's own number unless given; they are counted from `first_iteration` on. With `hold` it
+        keeps to a time-shift. Raises NotValid when an agent is gone.
+        """
+        placed = self._job(job, running=False)
+        count = placed.plan.iterations if iterations is None else iterations
+        placed.running, placed.first_iteration, placed.ended_s = True, first_iteration, 0.0
+        self._extend(placed, start_s)
+        with self._failures_told():
+            for agent in placed.agents:
+                agent.iteration, agent.awaited = first_iteration - 1, "done"
+                order = {"iterations": count, "first_iteration": first_iteration, "hold": _told(hold)}
+                agent.tell("run", start_s=start_s, **order)
+                agent.state = "was told to run"
+
+    def hold(self, job: str, hold: Hold | None) -> None:
+        """Give a running job another time-shift, from the next iteration of each worker on; None ends the holding."""
+        with self._failures_told():
+            for agent in self._job(job, running=True).agents:
+                agent.tell("hold", hold=_told(hold))
+
+    def stop(self, job: str) -> None:
+        """Have a running job end before its time, all workers after the same iteration: `wait` tells when."""
+        placed = self._job(job, running=True)
+        newest = max(agent.iteration for agent in placed.agents)
+        compute_s = placed.plan.compute_s
+        more = max(1, math.ceil(STOP_LEAD_S / compute_s)) if compute_s > 0 else 1000
+        with self._failures_told():
+            for agent in placed.agents:
+                agent.tell("stop", after=newest + 1 + more)
+
+    def wait(self, until_s: float | None = None) -> Done | None:
+        """Wait for the next job that comes to its end; None when time.time() reaches `until_s`, or nothing runs.
+
+        Without jobs that run it still waits until `until_s`. Raises NotValid when an agent fails, goes away or is
+        silent for too long.
+        """
+        with self._failures_told():
+            self._take(0.0)
+            while not self._done:
+                running = [job for job in self._jobs.values() if job.running]
+                if until_s is None and not running:
+                    return None
+                now_s = time.time()
+                if until_s is not None and now_s >= until_s:
+                    return None
+                for job in running:
+                    if now_s >= job.deadline_s:
+                        silent = ", ".join(str(agent) for agent in job.agents if agent.awaited)
+                        patience_s = self._timeout_s + spare_s(job.plan)
+                        raise RunError(f"nobody said anything for {patience_s:g} s; missing: {silent}")
+                next_s = min([job.deadline_s for job in running] + ([until_s] if until_s is not None else []))
+                self._take(max(0.0, next_s - now_s))
+            return self._done.pop(0)
+
+    def release(self, job: str) -> None:
+        """Take a job that rests off its slots, which are free again; its connections are closed."""
+        self._vacate(job)
+
+    def run(
+        self, starts_s: Mapping[str, float], iterations: int | None = None, holds: Mapping[str, Hold] | None = None
+    ) -> list[IterationRecord]:
         """One trial: each job of `starts_s` starts at its time.time(), in the future; other jobs rest.
 
-        Waits until all are done. `iterations` is the plan's own number unless given. Returns the records in
-        the order in which they came. Raises NotValid when an agent fails, goes away or is silent for too long.
+        Waits until all are done. `iterations` is the plan's own number unless given; `holds` has the time-shifts that
+        jobs keep to. Returns the records in the order in which they came. Raises NotValid when an agent fails, goes
+        away or is silent for too long.
         """
-        agents = [agent for (job, _), agent in self._agents.items() if job in starts_s]
-        unknown = sorted(set(starts_s) - {agent.plan.name for agent in agents})
-        if unknown or not agents:
+        unknown = sorted(set(starts_s) - set(self._jobs))
+        if unknown or not starts_s:
             raise ValueError(f"no such jobs: {', '.join(unknown)}" if unknown else "no job is to run")
-        self._records = []
-        with self._failures_told():
-            for agent in agents:
-                count = agent.plan.iterations if iterations is None else iterations
-                agent.tell("run", start_s=starts_s[agent.plan.name], iterations=count)
-                agent.state = "was told to run"
-            self._await("done", agents, max(starts_s.values()) - time.time())
-        return self._records
+        before = len(self.records)
+        for job, start_s in starts_s.items():
+            self.start(job, start_s, iterations, (holds or {}).get(job))
+        for _ in starts_s:
+            self.wait()
+        return self.records[before:]
 
     def close(self) -> None:
         """Send all agents home and hang up; more than once does no harm."""
@@ -242,26 +224,57 @@ class Coordinator:
             if key.data is None:
                 continue
             if key.data.agent is not None:
-                with contextlib.suppress(_RunError):
+                with contextlib.suppress(RunError):
                     key.data.agent.tell("bye")
             key.data.connection.close()
         self._listener.close()
         self._selector.close()
 
-    def _await(self, what: str, agents: Sequence[_Agent], grace_s: float = 0.0) -> None:
+    def _job(self, name: str, running: bool) -> _Job:
+        job = self._jobs.get(name)
+        if job is None:
+            raise ValueError(f"no such jobs: {name}")
+        if job.running is not running:
+            raise ValueError(f"job {name} {'does not run' if running else 'runs'}")
+        return job
+
+    def _place(self, plan: JobPlan) -> None:
+        agents: list[Agent] = []
+        for rank, host in enumerate(plan.hosts):
+            free = self.free(host)
+            if not free:
+                for agent in agents:
+                    agent.plan = None
+                raise ValueError(f"job {plan.name}, rank {rank}: {host} has no free accelerator")
+            agents.append(self._agents[free[0]])
+            agents[-1].plan, agents[-1].rank = plan, rank
+        self._jobs[plan.name] = _Job(plan, agents)
+
+    def _vacate(self, name: str) -> None:
+        if name not in self._jobs:
+            return
+        job = self._job(name, running=False)
+        del self._jobs[name]
+        with self._failures_told():
+            for agent in job.agents:
+                agent.plan, agent.sockets, agent.state = None, [], "has no job, rests"
+                agent.tell("leave")
+
+    def _extend(self, job: _Job, from_s: float) -> None:
+        job.deadline_s = max(time.time(), from_s) + self._timeout_s + spare_s(job.plan)
+
+    def _await(self, what: str, agents: Sequence[Agent]) -> None:
         """Take messages until each of `agents` has said `what`."""
         for agent in agents:
             agent.awaited = what
-        longest_s = max(agent.plan.compute_s for agent in agents) if agents else 0.0
-        patience_s = self._timeout_s + longest_s
-        deadline_s = time.monotonic() + max(0.0, grace_s) + patience_s
+        deadline_s = time.monotonic() + self._timeout_s
         while any(agent.awaited for agent in agents):
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 silent = ", ".join(str(agent) for agent in agents if agent.awaited)
-                raise _RunError(f"nobody said anything for {patience_s:g} s; missing: {silent}")
+                raise RunError(f"nobody said anything for {self._timeout_s:g} s; missing: {silent}")
             if self._take(left_s):
-                deadline_s = max(deadline_s, time.monotonic() + patience_s)
+                deadline_s = time.monotonic() + self._timeout_s
 
     def _take(self, wait_s: float) -> bool:
         """Wait for messages and act on them; whether there were any."""
@@ -270,12 +283,12 @@ class Coordinator:
             if key.data is None:
                 connection, _ = self._listener.accept()
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._selector.register(connection, selectors.EVENT_READ, _Channel(connection))
+                self._selector.register(connection, selectors.EVENT_READ, Channel(connection))
             else:
                 self._read(key.data)
         return bool(events)
 
-    def _read(self, channel: _Channel) -> None:
+    def _read(self, channel: Channel) -> None:
         lines = channel.read()
         if lines is None:
             self._selector.unregister(channel.connection)
@@ -289,41 +302,62 @@ class Coordinator:
                 record = self._act(channel, message["say"], message)
             except (ValueError, KeyError, TypeError):
                 whom = channel.agent or "a stranger"
-                raise _RunError(f"{whom} said what nobody understands: {line[:200]!r}") from None
-            if record is not None and record.rank == 0:
-                self._on_iteration(record.job, record.iteration, record.end_s)
+                raise RunError(f"{whom} said what nobody understands: {line[:200]!r}") from None
+            if record is not None:
+                self._note(record)
 
-    def _act(self, channel: _Channel, what: str, message: dict[str, Any]) -> IterationRecord | None:
+    def _act(self, channel: Channel, what: str, message: dict[str, Any]) -> IterationRecord | None:
         """Note what was said; the iteration, if that is what it was."""
         if what == "hello":
-            self._greet(channel, (message["job"], message["rank"]))
+            self._greet(channel, Slot(message["host"], message["slot"]))
         agent = channel.agent
         if agent is None:
-            raise _RunError(f"a stranger said {what} before hello")
+            raise RunError(f"a stranger said {what} before hello")
         if what == "iteration":
-            self._records.append(agent.record(message))
-            return self._records[-1]
+            return agent.record(message)
         agent.heard(what, message)
+        if what == "done" and agent.plan is not None:
+            self._end(self._jobs[agent.plan.name])
         return None
 
-    def _greet(self, channel: _Channel, who: tuple[str, int]) -> None:
-        agent = self._agents.get(who)
+    def _note(self, record: IterationRecord) -> None:
+        job = self._jobs[record.job]
+        job.ended_s = max(job.ended_s, record.end_s)
+        self._extend(job, record.end_s)
+        self.records.append(record)
+        if self._on_record is not None:
+            self._on_record(record)
+        if record.rank == 0:
+            self._on_iteration(record.job, record.iteration, record.end_s)
+
+    def _end(self, job: _Job) -> None:
+        """End a job if all its workers are done; they must have been after the same iteration."""
+        if any(agent.awaited for agent in job.agents):
+            return
+        lasts = {agent.iteration for agent in job.agents}
+        if len(lasts) > 1:
+            raise RunError(f"workers of job {job.plan.name} ended after different iterations: {sorted(lasts)}")
+        job.running, job.deadline_s = False, math.inf
+        self._done.append(Done(job.plan.name, lasts.pop() + 1 - job.first_iteration, job.ended_s))
+
+    def _greet(self, channel: Channel, slot: Slot) -> None:
+        agent = self._agents.get(slot)
         if agent is None or agent.connection is not None:
-            why = "which no plan has" if agent is None else "which is there already"
-            raise _RunError(f"an agent came as job {who[0]}, rank {who[1]}, {why}")
+            why = "which nobody knows" if agent is None else "which is there already"
+            raise RunError(f"an agent came as slot {slot.index} of {slot.host}, {why}")
         agent.connection, channel.agent = channel.connection, agent
 
     @contextlib.contextmanager
     def _failures_told(self) -> Iterator[None]:
         try:
             yield
-        except _RunError as first:
+        except RunError as first:
             cause = str(first)
         else:
             return
         until_s = time.monotonic() + SETTLE_S
         while (left_s := until_s - time.monotonic()) > 0:
-            with contextlib.suppress(_RunError):
+            with contextlib.suppress(RunError):
                 self._take(left_s)
         # Whoever dies without a word is the cause, though its neighbours may be the first to say so.
         dead = [agent for agent in self._agents.values() if agent.state.startswith(WENT_AWAY)]
@@ -331,3 +365,7 @@ class Coordinator:
             cause = " and ".join(f"{agent} {WENT_AWAY}" for agent in dead)
         states = "".join(f"\n  {agent}: {agent.state}" for agent in self._agents.values())
         raise NotValid(f"{cause}; the agents:{states}")
+
+
+def _told(hold: Hold | None) -> dict[str, float] | None:
+    return asdict(hold) if hold else None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
-from workloads.training.schedule import COLLECTIVES, sent_to
+from workloads.training.schedule import COLLECTIVES, RECEIVE, SEND, chunk_bounds, moves, sent_to
 
-COMPUTE, SEND, RECEIVE = "compute", "send", "receive"
+COMPUTE = "compute"
 KINDS = (COMPUTE, *COLLECTIVES, SEND, RECEIVE)
 LONGEST_S = 86_400.0
 LARGEST_BYTES = 1 << 40
@@ -41,6 +42,7 @@ class Op:
     after: tuple[int, ...] = ()
 
 
+_DEFAULTS = {field.name: field.default for field in fields(Op)}
 Groups = Sequence[Sequence[int]]
 Programs = Sequence[Sequence[Op]]
 
@@ -67,7 +69,8 @@ def rehearse(groups: Groups, programs: Programs) -> list[list[float]]:
     """When each operation of each rank ends, in seconds, if communication takes no time; one program per rank.
 
     Raises MisfitError where workers wait for each other for ever: a receive without its send, or of another size,
-    collectives of a group in different orders, or a ring of waits.
+    collectives of a group in different orders, or a ring of waits; or where a rank receives in another order than the
+    other one sends.
     """
     ends: list[list[float]] = [[] for _ in programs]
     free_s = [{True: 0.0, False: 0.0} for _ in programs]  # by whether the stream is that of compute
@@ -127,7 +130,29 @@ def rehearse(groups: Groups, programs: Programs) -> list[list[float]]:
     for (source, destination), rest in sent.items():
         if rest:
             raise MisfitError(f"rank {source} sends rank {destination} {rest[0][0]} B that it does not receive")
+    _check_order(groups, programs)
     return ends
+
+
+def _check_order(groups: Groups, programs: Programs) -> None:
+    """What two ranks exchange shares one connection: raise MisfitError unless both have it in the same order."""
+    sent: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
+    received: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
+    for rank, program in enumerate(programs):
+        for op in program:
+            if op.kind == SEND and op.peer is not None:
+                sent[rank, op.peer].append(("alone", op.size_bytes))
+            elif op.kind == RECEIVE and op.peer is not None:
+                received[op.peer, rank].append(("alone", op.size_bytes))
+            elif op.group is not None:
+                group, own = groups[op.group], groups[op.group].index(rank)
+                sizes = [end - begin for begin, end in chunk_bounds(op.size_bytes, len(group))]
+                for what, peer, chunk in moves(op.kind, own, len(group)):
+                    pair = (rank, group[peer]) if what == SEND else (group[peer], rank)
+                    (sent if what == SEND else received)[pair].append((f"group {op.group}", sizes[chunk]))
+    for source, destination in sent:
+        if sent[source, destination] != received[source, destination]:
+            raise MisfitError(f"rank {destination} receives in another order than rank {source} sends")
 
 
 def faults(op: Op, index: int, rank: int, workers: int, groups: Groups) -> Mapping[str, tuple[str, str]]:
@@ -151,6 +176,11 @@ def faults(op: Op, index: int, rank: int, workers: int, groups: Groups) -> Mappi
     elif rank not in groups[op.group or 0]:
         wrong["group"] = (repr(op.group), f"rank {rank} is not in it")
     return wrong
+
+
+def brief(op: Op) -> dict[str, Any]:
+    """Plain data of an operation, without the keys that have their defaults."""
+    return {key: value for key, default in _DEFAULTS.items() if (value := getattr(op, key)) != default}
 
 
 def is_whole(value: object) -> bool:

@@ -12,15 +12,16 @@ from testbed.errors import InputError
 from workloads.training.operations import (
     COMPUTE,
     LONGEST_S,
-    RECEIVE,
     MisfitError,
     Op,
+    brief,
     faults,
     is_time,
     is_whole,
     rehearse,
     traffic,
 )
+from workloads.training.schedule import RECEIVE
 
 __all__ = ["Bucket", "Conduct", "JobPlan", "Op", "data_parallel"]
 
@@ -124,7 +125,7 @@ class JobPlan:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; `from_dict` is its inverse. Operations have no keys at their defaults."""
         data = {field.name: getattr(self, field.name) for field in fields(self)}
-        data["programs"] = tuple(tuple(_brief(op) for op in program) for program in self.programs)
+        data["programs"] = tuple(tuple(brief(op) for op in program) for program in self.programs)
         data["conduct"] = tuple(asdict(each) for each in self.conduct)
         return data
 
@@ -280,13 +281,6 @@ def data_parallel(
         name=name, hosts=tuple(hosts), fabric_ips=tuple(fabric_ips), dscp=dscp, iterations=iterations,
         congestion_control=congestion_control, groups=(ring,), programs=(tuple(program),), note=note,
     )  # fmt: skip
-
-
-def _brief(op: Op) -> dict[str, Any]:
-    return {key: value for key, value in asdict(op).items() if value != _DEFAULTS[key]}
-
-
-_DEFAULTS = {field.name: field.default for field in fields(Op)}
 
 
 def _program(value: object, where: str) -> tuple[Op, ...]:

@@ -11,8 +11,9 @@ from workloads.training.plan import JobPlan
 class IterationRecord:
     """One iteration of one worker, times as time.time().
 
-    Down lasts from `begin_s` to `up_begin_s`, Up from there to `end_s`; `ce_packets` is by how much InCEPkts
-    of the worker's host grew meanwhile.
+    Down lasts from `begin_s` to `up_begin_s`, Up from there to `end_s`; `ce_packets` is by how much InCEPkts of the
+    worker's host grew since the iteration before, which workers of one host therefore all count. Before it began, the
+    worker was held for its tick for `held_s`, or, because it had drifted (`adjusted` is 1), lost `lost_s`.
     """
 
     job: str
@@ -23,11 +24,29 @@ class IterationRecord:
     up_begin_s: float
     end_s: float
     ce_packets: int
+    held_s: float = 0.0
+    lost_s: float = 0.0
+    adjusted: int = 0
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A time-shift to keep to: iterations begin on ticks, tick n at `start_s` (time.time(), shift included) + n times
+    `period_s`, the iteration time on the circle. Who is later than `tolerance` of a period waits for the next tick.
+    """
+
+    start_s: float
+    period_s: float
+    tolerance: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not (self.period_s > 0 and 0 <= self.tolerance < 1):
+            raise ValueError(f"no time-shift: period {self.period_s} s, tolerance {self.tolerance}")
 
 
 @dataclass(frozen=True)
 class SocketTerms:
-    """What every socket of the rings must be like, beside its job's congestion control and DSCP.
+    """What every socket of the jobs must be like, beside its job's congestion control and DSCP.
 
     `ecn`: whether ECN must have been negotiated, or must not. `least_buffer_bytes`: what the send and the
     receive buffer must be at least, as the kernel counts them. `set_buffer_bytes`: a size the agents set
@@ -41,7 +60,10 @@ class SocketTerms:
 
 @dataclass(frozen=True)
 class AgentSocket:
-    """One end of a ring's connection as the kernel describes it (workloads.training.sockets.read_back)."""
+    """One end of a job's connection as the kernel describes it (workloads.training.sockets.read_back).
+
+    `direction` is "to rank 1" or "from rank 1".
+    """
 
     job: str
     rank: int

@@ -1,4 +1,4 @@
-"""The sockets of a ring: opened, set, and read back, because the kernel does not always do as it is asked.
+"""The sockets of a job: opened, set, and read back, because the kernel does not always do as it is asked.
 
 A congestion control that the namespace may not use is refused, and a connection whose two ends do not both
 speak ECN falls back to one without. Both happen in practice, and silently: so what is reported is never what
@@ -16,30 +16,26 @@ NAME_BYTES = 16  # TCP_CA_NAME_MAX
 INFO_BYTES = 104  # enough of struct tcp_info to hold what is read here
 
 
-def listen(ip: str, port: int, congestion_control: str, dscp: int, buffer_bytes: int | None) -> socket.socket:
-    """A socket that awaits the previous worker at `ip`:`port`; what it accepts inherits its settings."""
+def listen(
+    ip: str, port: int, congestion_control: str, dscp: int, buffer_bytes: int | None, backlog: int = 1
+) -> socket.socket:
+    """A socket that awaits `backlog` peers at `ip`:`port`; what it accepts inherits its settings."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     _set(listener, congestion_control, dscp, buffer_bytes)
     listener.bind((ip, port))
-    listener.listen(1)
+    listener.listen(backlog)
     return listener
 
 
-def accept(listener: socket.socket, expected_ip: str, timeout_s: float) -> socket.socket:
-    """The connection of the previous worker.
-
-    ConnectionError if it comes from elsewhere, TimeoutError if not at all.
-    """
+def accept(listener: socket.socket, timeout_s: float) -> tuple[socket.socket, str]:
+    """The next connection and the address it comes from. TimeoutError if there is none."""
     listener.settimeout(timeout_s)
     connection, (ip, _) = listener.accept()
     connection.settimeout(None)
-    if ip != expected_ip:
-        connection.close()
-        raise ConnectionError(f"a connection came from {ip}")
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     _limit_waits(connection, timeout_s)
-    return connection
+    return connection, ip
 
 
 def connect(
@@ -50,7 +46,7 @@ def connect(
     buffer_bytes: int | None,
     timeout_s: float,
 ) -> socket.socket:
-    """The connection to the next worker, from `own_ip` so that it can be recognised. OSError if it fails."""
+    """A connection to a peer, from `own_ip` so that it can be recognised. OSError if it fails."""
     connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     _set(connection, congestion_control, dscp, buffer_bytes)
     connection.bind((own_ip, 0))

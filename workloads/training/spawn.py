@@ -2,7 +2,7 @@
 
     python -m workloads.training.spawn --coordinator IP:PORT < AGENTS
 
-AGENTS is a JSON list of [job, rank, pid], where the host is the network namespace that process `pid` lives
+AGENTS is a JSON list of [host, slot, pid], where the host is the network namespace that process `pid` lives
 in; null stands for the namespace of the spawner. It leaves with 0 when all agents did, and with 1 otherwise.
 In a guest an agent costs a few milliseconds this way, and more than a hundred when Python has to start for
 each.
@@ -55,10 +55,10 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"{__doc__}\n")
         return 2
     children = []
-    for job, rank, pid in json.load(sys.stdin):
+    for host, slot, pid in json.load(sys.stdin):
         child = os.fork()
         if child == 0:
-            run_agent([*arguments, "--job", job, "--rank", str(rank)], pid)
+            run_agent([*arguments, "--host", host, "--slot", str(slot)], pid)
         children.append(child)
     failed = [child for child in children if os.waitpid(child, 0)[1] != 0]
     return 1 if failed else 0
