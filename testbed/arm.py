@@ -31,9 +31,9 @@ from testbed.telemetry import netstat
 from testbed.telemetry.capture import Capture, CaptureSettings
 from testbed.telemetry.events import EventLog
 from testbed.telemetry.tables import COUNTERS, ITERATIONS, MARKS, Writer
-from workloads.training.coordinator import Coordinator, start_agents
+from workloads.training.coordinator import Coordinator, Slot, start_agents
 from workloads.training.plan import JobPlan
-from workloads.training.records import AgentSocket, SocketTerms
+from workloads.training.records import AgentSocket, Hold, SocketTerms
 
 COORDINATOR_PORT = 7000
 CONTROLLER_PORT = 6653
@@ -111,18 +111,20 @@ class Arm:
         counters: Writer,
     ) -> None:
         """One trial: settled counters before, all jobs from their starts to their ends, settled counters after."""
-        self.sockets = coordinator.gather()  # new connections: a trial must not inherit windows from the one before
+        # New connections: a trial must not inherit windows from the one before.
+        self.sockets = coordinator.gather(self.jobs)
         self._count("begin", controller, counters)
         zero_s = time.time() + self.plan["lead_s"]
         absolute_s = {job: zero_s + start_s for job, start_s in starts_s.items()}
         events.write(zero_s - self.epoch_s, "trial", trial=self.trial, starts_s=starts_s)
         for job in starts_s:
             self._note_marks(job, -1)
-        for record in coordinator.run(absolute_s):
+        holds = {job: Hold(absolute_s[job], **hold) for job, hold in self.plan["holds"].items() if job in absolute_s}
+        for record in coordinator.run(absolute_s, holds=holds):
             iterations.row(
                 self.trial, record.job, record.rank, record.host, record.iteration,
                 record.begin_s - self.epoch_s, record.up_begin_s - self.epoch_s, record.end_s - self.epoch_s,
-                record.ce_packets,
+                record.ce_packets, record.held_s, record.lost_s, record.adjusted,
             )  # fmt: skip
         events.write(self.now_s, "trial done", trial=self.trial)
         self._count("end", controller, counters)
@@ -208,8 +210,10 @@ class Arm:
     @contextmanager
     def _agents(self) -> Iterator[Coordinator]:
         terms = SocketTerms(self.transport.ecn, least_buffer_bytes=self.transport.socket_buffer_bytes)
-        with Coordinator((MANAGEMENT_IP, COORDINATOR_PORT), self.jobs, self._on_iteration, terms) as coordinator:
-            places = [(job.name, rank, self.net.pid(host)) for job in self.jobs for rank, host in enumerate(job.hosts)]
+        hosts = dict.fromkeys(host for job in self.jobs for host in job.hosts)
+        slots = [Slot(host, index) for host in hosts for index in range(self.plan["accelerators"])]
+        with Coordinator((MANAGEMENT_IP, COORDINATOR_PORT), slots, self._on_iteration, terms) as coordinator:
+            places = [(slot.host, slot.index, self.net.pid(slot.host)) for slot in slots]
             spawner = start_agents((MANAGEMENT_IP, COORDINATOR_PORT), places)
             yield coordinator
         if spawner.wait(ENDS_WITHIN_S) != 0:

@@ -108,20 +108,20 @@ class Campaign:
             waiting.remove("alone")
             waiting.insert(0, "alone")
         wall_s: dict[str, dict[str, float]] = {}
-        shifts_s: dict[str, float] | None = None
+        shifts: decide.TimeShifts | None = None
         running: dict[Future[dict[str, float]], Arm] = {}
         with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool, self._stopped_on_error():
             while waiting or running:
-                for arm in [arm for arm in waiting if arm != "cassini" or shifts_s is not None]:
+                for arm in [arm for arm in waiting if arm != "cassini" or shifts is not None]:
                     if len(running) < len(os.sched_getaffinity(0)):
                         waiting.remove(arm)
-                        running[pool.submit(self._run_arm, folder / arm, arm, shifts_s or {})] = arm
+                        running[pool.submit(self._run_arm, folder / arm, arm, shifts)] = arm
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     arm = running.pop(future)
                     wall_s[arm] = future.result()
                     if arm == "alone":
-                        shifts_s = self._decide(folder)
+                        shifts = self._decide(folder)
         return wall_s
 
     @contextmanager
@@ -134,9 +134,10 @@ class Campaign:
                 guest.stop()
             raise
 
-    def _run_arm(self, folder: Path, arm: Arm, shifts_s: dict[str, float]) -> dict[str, float]:
-        trials = self.experiment.trials(arm, shifts_s)
-        plan = self.experiment.arm_plan(arm, trials)
+    def _run_arm(self, folder: Path, arm: Arm, shifts: decide.TimeShifts | None) -> dict[str, float]:
+        trials = self.experiment.trials(arm, shifts.starts_s if shifts else {})
+        held = shifts.periods_s if shifts and arm == "cassini" else {}
+        plan = self.experiment.arm_plan(arm, trials, held)
         iterations = self.experiment.scenario.measure.iterations * sum(len(trial.starts_s) for trial in trials)
         return self._run_guest(folder, arm, plan, iterations)
 
@@ -163,7 +164,7 @@ class Campaign:
         wall_s["guest gone"] = round(time.monotonic() - started, 3)
         return wall_s
 
-    def _decide(self, folder: Path) -> dict[str, float] | None:
+    def _decide(self, folder: Path) -> decide.TimeShifts | None:
         """Write profiles.json and decision.json from the arm alone; return the time-shifts."""
         if "cassini" not in self.experiment.scenario.measure.arms:
             return None
@@ -174,7 +175,7 @@ class Campaign:
         )
         decisions = decide.link_decisions(self.experiment, profiles)
         (folder / "decision.json").write_text(as_json([decision.to_dict() for decision in decisions]))
-        return decide.shifts_s(self.experiment, decisions)
+        return decide.time_shifts(self.experiment, decisions)
 
     def _judge(self, folder: Path, wall_s: dict[str, dict[str, float]]) -> Outcome:
         """Write verdict, summary, validation, manifest and plots."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from controllers.cassini.affinity import SharedLink
@@ -73,9 +73,21 @@ def _tightest(experiment: Experiment, of_the_same: list[Decision]) -> Decision:
     return min((decision for decision in of_the_same if decision.score <= lowest + TIE), key=hops)
 
 
-def shifts_s(experiment: Experiment, decided: list[Decision]) -> dict[str, float]:
-    """Return every job's time-shift in seconds; jobs that share no link start at once."""
-    shifts = {job.name: 0.0 for job in experiment.jobs}
+@dataclass(frozen=True)
+class TimeShifts:
+    """What the workers of each job are told, in seconds: when to start, and the iteration time on the circle to keep.
+
+    Jobs that share no link start at once, and have no iteration time to keep.
+    """
+
+    starts_s: dict[str, float]
+    periods_s: dict[str, float]
+
+
+def time_shifts(experiment: Experiment, decided: list[Decision]) -> TimeShifts:
+    """Return the time-shifts that decisions amount to."""
+    shifts = TimeShifts({job.name: 0.0 for job in experiment.jobs}, {})
     for decision in decided:
-        shifts |= decision.shifts_s
+        shifts.starts_s.update(decision.shifts_s)
+        shifts.periods_s.update({job.job: job.quantised_s for job in decision.jobs})
     return shifts

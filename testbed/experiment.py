@@ -6,6 +6,7 @@ Nothing runs here: `--dry-run` shows all of it, and a scenario that makes no sen
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,9 +69,14 @@ class Experiment:
         draw = random.Random(f"{self.scenario.measure.seed}/{self.scenario.name}/{trial}")
         return Trial({job.name: round(draw.random() * job.compute_s, 6) for job in self.jobs})
 
-    def arm_plan(self, arm: Arm, trials: list[Trial]) -> dict[str, Any]:
-        """Return everything the guest of an arm needs, as JSON types."""
-        telemetry = self.scenario.telemetry
+    def arm_plan(self, arm: Arm, trials: list[Trial], periods_s: Mapping[str, float] | None = None) -> dict[str, Any]:
+        """Return everything the guest of an arm needs, as JSON types.
+
+        `periods_s` has the iteration times that jobs are held to, from their starts on.
+        """
+        telemetry, measure = self.scenario.telemetry, self.scenario.measure
+        held = periods_s if periods_s and measure.hold else {}
+        on_host = Counter(host for job in self.jobs for host in job.hosts)
         return {
             "scenario": self.scenario.name,
             "arm": arm,
@@ -83,6 +89,8 @@ class Experiment:
             },
             "jobs": [job.to_dict() for job in self.jobs],
             "trials": [trial.starts_s for trial in trials],
+            "holds": {job: {"period_s": held[job], "tolerance": measure.tolerance} for job in held},
+            "accelerators": max(on_host.values(), default=1),
             "lead_s": LEAD_S,
             "shared": list(self.shared),
             "used": list(self.used),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from testbed.errors import InputError
 from testbed.net.topology import Topology
 from testbed.scenario import JobKeys, Scenario
 from workloads import models, traces
-from workloads.training.plan import JobPlan
+from workloads.training.plan import Conduct, JobPlan
 
 PROJECT = Path(__file__).resolve().parents[1]
 TRACE_FOLDERS = (PROJECT / "traces", PROJECT.parent / "shared" / "data" / "traces")
@@ -30,17 +31,37 @@ def job_on(
         "congestion_control": scenario.transport.congestion_control, "scale": scenario.fabric.scale,
     }  # fmt: skip
     try:
-        if keys.model is not None:
-            return models.job_plan(
-                keys.model, mtu_bytes=scenario.fabric.mtu_bytes, sizing=keys.sizing, batch=keys.batch,
-                communication_s=keys.communication, compute_factor=keys.compute_factor, volume=keys.volume, **common,
-            )  # fmt: skip
-        assert keys.trace is not None
-        return traces.job_plan(
-            _trace(keys.trace, base), trace_format=keys.trace_format, clock_hz=keys.clock_hz, **common
-        )
+        conduct = conduct_of(keys, len(hosts))
+        plan = _planned(keys, scenario, base, common)
+        return replace(plan, conduct=conduct, seed=scenario.measure.seed) if conduct else plan
     except InputError as error:
         raise InputError(where, f"{error.where}: {error.what}", error.mend) from error
+
+
+def conduct_of(keys: JobKeys, workers: int) -> tuple[Conduct, ...]:
+    """How each worker of a job departs from its plan; empty where all keep to it.
+
+    Raises InputError where a list is not as long as there are workers.
+    """
+    columns = []
+    for key in ("jitter", "slow", "late"):
+        value = getattr(keys, key)
+        if isinstance(value, tuple) and len(value) != workers:
+            what = f"{len(value)} values for {workers} workers"
+            raise InputError(f"job.{keys.name}.{key}", what, "give one for each, in rank order, or one for all")
+        columns.append(value if isinstance(value, tuple) else (value,) * workers)
+    conduct = tuple(Conduct(*values) for values in zip(*columns, strict=True))
+    return conduct if any(each != Conduct() for each in conduct) else ()
+
+
+def _planned(keys: JobKeys, scenario: Scenario, base: Path, common: dict[str, Any]) -> JobPlan:
+    if keys.model is not None:
+        return models.job_plan(
+            keys.model, mtu_bytes=scenario.fabric.mtu_bytes, sizing=keys.sizing, batch=keys.batch,
+            communication_s=keys.communication, compute_factor=keys.compute_factor, volume=keys.volume, **common,
+        )  # fmt: skip
+    assert keys.trace is not None
+    return traces.job_plan(_trace(keys.trace, base), trace_format=keys.trace_format, clock_hz=keys.clock_hz, **common)
 
 
 def _trace(name: str, base: Path) -> Path:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from testbed.errors import InputError
-from testbed.units import Delay, Rate, Size
+from testbed.units import Delay, Delays, Rate, Size
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
 Arm = Literal["alone", "together", "random", "cassini"]
@@ -101,6 +101,9 @@ class JobKeys(Part):
     network), `compute_factor` (times the compute of the rule), `sizing` and `volume` are of models
     (workloads.models.job_plan), `trace_format` (told by the file's contents if not given) and `clock_hz` (units of time
     in a second) of traces.
+
+    Each for all workers, or one for each in a list: `jitter` is the relative standard deviation of its compute per
+    iteration, `slow` a factor on all its compute, `late` how much later than the job it first starts.
     """
 
     name: Name
@@ -114,6 +117,9 @@ class JobKeys(Part):
     volume: Literal["published", "architecture"] = "published"
     trace_format: Literal["chakra", "astra-sim", "aicb"] | None = None
     clock_hz: Annotated[float, Field(gt=0, le=1e15)] | None = None
+    jitter: Annotated[float, Field(ge=0, le=0.33)] | tuple[Annotated[float, Field(ge=0, le=0.33)], ...] = 0.0
+    slow: Annotated[float, Field(gt=0, le=1000)] | tuple[Annotated[float, Field(gt=0, le=1000)], ...] = 1.0
+    late: Delays = 0.0
 
     @model_validator(mode="after")
     def _one_source(self) -> JobKeys:
@@ -205,13 +211,19 @@ class TrialKeys(Part):
 
 
 class MeasureKeys(Part):
-    """How it is tried. `alone` measures the profiles that `cassini` decides from, so it always runs first."""
+    """How it is tried. `alone` measures the profiles that `cassini` decides from, so it always runs first.
+
+    With `hold` the workers of `cassini` begin no iteration before its tick on the circle, and wait for the next one
+    when they are later than `tolerance` of an iteration.
+    """
 
     arms: Annotated[tuple[Arm, ...], Field(min_length=1)] = ("alone", "together", "random", "cassini")
     iterations: Annotated[int, Field(ge=2, le=100_000)] = 30
     trials: TrialKeys = TrialKeys()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     precision_deg: Annotated[float, Field(ge=0.5, le=180)] = 5.0
+    hold: bool = True
+    tolerance: Annotated[float, Field(ge=0, le=0.5)] = 0.05
 
     @model_validator(mode="after")
     def _profiles_first(self) -> MeasureKeys:

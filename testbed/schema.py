@@ -10,9 +10,9 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from testbed.scenario import JobKeys, Part, Scenario
-from testbed.units import parse_delay, parse_rate, parse_size, show_delay, show_rate, show_size
+from testbed.units import parse_delay, parse_delays, parse_rate, parse_size, show_delay, show_rate, show_size
 
-QUANTITIES: dict[Any, str] = {parse_rate: "rate", parse_size: "size", parse_delay: "delay"}
+QUANTITIES: dict[Any, str] = {parse_rate: "rate", parse_size: "size", parse_delay: "delay", parse_delays: "delay"}
 
 
 def schema() -> list[tuple[str, str, str]]:

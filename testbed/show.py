@@ -15,7 +15,7 @@ from testbed.cluster import ClusterExperiment
 from testbed.experiment import LEAD_S, Experiment
 from testbed.fidelity import Check
 from testbed.report.cluster import table as cluster_table
-from testbed.report.table import arms_table, ratios_table, validation_table
+from testbed.report.table import arms_table, ratios_table, validation_table, waits_table
 from testbed.units import show_delay, show_rate, show_size
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ def _tables(console: Console, summary: Mapping[str, Any], validation: Mapping[st
     console.print(arms_table(summary))
     if summary["ratios"]:
         console.print(ratios_table(summary))
+    if (waits := waits_table(summary)) is not None:
+        console.print(waits)
     if validation["predictions"]:
         console.print(validation_table(validation))
 

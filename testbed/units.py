@@ -55,6 +55,11 @@ def parse_delay(text: Any) -> float:
     return float(_parse(text, DELAY_UNITS, "2 us"))
 
 
+def parse_delays(value: Any) -> float | tuple[float, ...]:
+    """Return seconds, or a tuple of them from a list. Raises ValueError as `parse_delay` does."""
+    return tuple(map(parse_delay, value)) if isinstance(value, list | tuple) else parse_delay(value)
+
+
 def show_rate(rate_bps: float) -> str:
     """Return a rate as people write it."""
     for unit in ("Gbit/s", "Mbit/s", "kbit/s"):
@@ -82,3 +87,4 @@ def show_size(size_bytes: float) -> str:
 Rate = Annotated[int, BeforeValidator(parse_rate)]
 Size = Annotated[int, BeforeValidator(parse_size)]
 Delay = Annotated[float, BeforeValidator(parse_delay)]
+Delays = Annotated[float | tuple[float, ...], BeforeValidator(parse_delays)]

@@ -17,7 +17,7 @@ from benchmarks.inside.network import Folder, controlled
 from testbed.net.emulation import MANAGEMENT_IP, Emulation
 from testbed.net.topology import Topology
 from testbed.net.transport import Transport
-from workloads.training.coordinator import Coordinator, start_agents
+from workloads.training.coordinator import Coordinator, Slot, start_agents
 from workloads.training.plan import Bucket, JobPlan, data_parallel
 from workloads.training.records import SocketTerms
 
@@ -33,10 +33,11 @@ def job_of_all(topology: Topology) -> JobPlan:
 
 def gather(net: Emulation, job: JobPlan) -> Coordinator:
     """Return the coordinator of agents that have joined their ring and wait."""
-    coordinator = Coordinator((MANAGEMENT_IP, COORDINATOR_PORT), [job], lambda *_: None, SocketTerms())
-    places = [(job.name, rank, net.pid(host)) for rank, host in enumerate(job.hosts)]
+    slots = [Slot(host, 0) for host in job.hosts]
+    coordinator = Coordinator((MANAGEMENT_IP, COORDINATOR_PORT), slots, lambda *_: None, SocketTerms())
+    places = [(slot.host, slot.index, net.pid(slot.host)) for slot in slots]
     start_agents((MANAGEMENT_IP, COORDINATOR_PORT), places)
-    coordinator.gather()
+    coordinator.gather([job])
     return coordinator
 
 

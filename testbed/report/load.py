@@ -7,7 +7,7 @@ begins (the last one until its own end): should a scheduler make a job wait betw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from testbed.telemetry import tables
 
 Floats = NDArray[np.float64]
 ARMS = ("together", "random", "cassini", "alone")
+WAITS = ("held_s", "lost_s", "adjusted")
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class JobRun:
-    """The iterations of one job in one trial, shape (n,) each: times of rank 0, CE packets of all its workers."""
+    """The iterations of one job in one trial, shape (n,) each: times of rank 0, CE packets of all its workers.
+
+    `held_s` is what workers waited for their ticks before the iteration, in the mean, `lost_s` what the one lost that
+    had drifted the most, `adjusted` whether any had.
+    """
 
     trial: str
     job: str
@@ -68,6 +73,9 @@ class JobRun:
     up_begin_s: Floats
     end_s: Floats
     ce_packets: Floats
+    held_s: Floats = field(default_factory=lambda: np.zeros(1))
+    lost_s: Floats = field(default_factory=lambda: np.zeros(1))
+    adjusted: Floats = field(default_factory=lambda: np.zeros(1))
 
     @property
     def iteration_s(self) -> Floats:
@@ -132,7 +140,7 @@ class Arm:
         """Every trial of the arm, in the order in which they began."""
         rows = self._read(tables.ITERATIONS)
         number = {column: np.array(rows.numbers(column)) for column in ("iteration", "rank", "begin_s", "up_begin_s")}
-        number |= {column: np.array(rows.numbers(column)) for column in ("end_s", "ce_packets")}
+        number |= {column: np.array(rows.numbers(column)) for column in ("end_s", "ce_packets", *WAITS)}
         trial, job = np.array(rows.text("trial")), np.array(rows.text("job"))
         found: dict[str, dict[str, JobRun]] = {}
         for of_trial, of_job in sorted({(str(a), str(b)) for a, b in zip(trial, job, strict=True)}):
@@ -201,7 +209,9 @@ def _job_run(trial: str, job: str, rows: dict[str, Floats]) -> JobRun:
     first = rows["rank"] == 0
     order = np.argsort(rows["iteration"][first], kind="stable")
     iterations = rows["iteration"][first][order]
-    marked = np.nan_to_num(rows["ce_packets"])
-    ce_packets = np.array([marked[rows["iteration"] == iteration].sum() for iteration in iterations])
+    of_iteration = [rows["iteration"] == iteration for iteration in iterations]
+    ce_packets = np.array([np.nan_to_num(rows["ce_packets"][which]).sum() for which in of_iteration])
+    held_s = np.array([rows["held_s"][which].mean() for which in of_iteration])
+    lost_s, adjusted = (np.array([rows[column][which].max() for which in of_iteration]) for column in WAITS[1:])
     begin_s, up_begin_s, end_s = (rows[column][first][order] for column in ("begin_s", "up_begin_s", "end_s"))
-    return JobRun(trial, job, begin_s, up_begin_s, end_s, ce_packets)
+    return JobRun(trial, job, begin_s, up_begin_s, end_s, ce_packets, held_s, lost_s, adjusted)

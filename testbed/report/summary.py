@@ -8,7 +8,9 @@
          "ce_packets_per_iteration",                CE packets at the receivers per iteration of a job
          "marked_packets_per_iteration",            marks by the queues of all shared links per iteration of a job
          "utilisation",                             mean over the shared links, while all jobs were there
-         "jobs":  {job: {"iterations", "iteration_s", "ce_packets_per_iteration"}},
+         "jobs":  {job: {"iterations", "iteration_s", "ce_packets_per_iteration",
+                         "padding_s", "lost_s",     per iteration: waited for its tick, and for the next one after drift
+                         "adjustments"}},           iterations before which a worker had drifted
          "links": {link: {"utilisation", "marked_packets_per_iteration", "peak_backlog_bytes", "dropped_packets"}}}},
      "ratios": {"together/cassini": {"mean", "p50", "worst", "ce_packets_per_iteration",
                                      "marked_packets_per_iteration"}}}
@@ -171,10 +173,14 @@ def _arm(seen: Sequence[tuple[Trial, Seen]], strata: Strata, setting: Setting) -
     jobs = {}
     for job in sorted({job for one in trials for job in one.jobs}):
         mine = [[_only(trial, job) for trial, one in seen if job in one.jobs]]
+        runs = [trial.jobs[job] for trial, one in seen if job in one.jobs]
         jobs[job] = {
             "iterations": _iterations(mine[0]),
             "iteration_s": _times(mine),
             "ce_packets_per_iteration": stats.estimate(mine, ce_packets),
+            "padding_s": sum(float(run.held_s.sum()) for run in runs) / _iterations(mine[0]),
+            "lost_s": sum(float(run.lost_s.sum()) for run in runs) / _iterations(mine[0]),
+            "adjustments": sum(int(run.adjusted.sum()) for run in runs),
         }
     return {
         "trials": len(trials),

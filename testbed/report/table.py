@@ -50,6 +50,32 @@ def ratios_table(summary: Mapping[str, Any]) -> Table:
     return table
 
 
+def waits_table(summary: Mapping[str, Any]) -> Table | None:
+    """Return a table of what jobs waited to keep their time-shifts, per arm and job; None where nobody waited."""
+    rows = [
+        (arm, job, of)
+        for arm, of_arm in summary["arms"].items()
+        for job, of in of_arm["jobs"].items()
+        if of["padding_s"] or of["adjustments"]
+    ]
+    if not rows:
+        return None
+    table = _table("What jobs waited to keep their time-shifts")
+    table.caption = (
+        "padding: until the tick of the quantised iteration time, per iteration\n"
+        "adjustments: waits for the next tick after a drift, and what they lost per iteration"
+    )
+    for head in ("arm", "job"):
+        table.add_column(head)
+    for head in ("padding ms", "adjustments", "lost ms"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for arm, job, of in rows:
+        padding, lost = (f"{1e3 * of[key]:.2f}" for key in ("padding_s", "lost_s"))
+        adjustments = f"{of['adjustments']} of {of['iterations']}"
+        table.add_row(Text(arm, style=STYLES.get(arm, "")), job, padding, adjustments, lost)
+    return table
+
+
 def validation_table(validation: Mapping[str, Any]) -> Table:
     """Return a table of the predictions and what became of them, a row each."""
     table = _table(f"Predicted and measured: {validation['verdict']}")

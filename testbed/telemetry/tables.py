@@ -141,9 +141,12 @@ ITERATIONS = Table(
         "host": Column("name", "host the worker runs in"),
         "iteration": Column("count", "iteration, from 0"),
         "begin_s": Column("s", "begin of the iteration and of Down (compute without traffic)"),
-        "up_begin_s": Column("s", "end of Down, begin of Up (the backward pass, buckets in flight)"),
-        "end_s": Column("s", "end of Up and of the iteration: backward pass done, all buckets reduced"),
+        "up_begin_s": Column("s", "end of Down, begin of Up: the first bytes are sent"),
+        "end_s": Column("s", "end of Up and of the iteration: all computed, sent and received"),
         "ce_packets": Column("packets", "CE-marked packets the host received in the iteration (InCEPkts)"),
+        "held_s": Column("s", "held before begin_s, until its tick on the circle: the padding of the period"),
+        "lost_s": Column("s", "waited before begin_s because it had drifted: until the next tick"),
+        "adjusted": Column("count", "1 if it had drifted, else 0"),
     },
 )
 LINKS = Table(

@@ -138,7 +138,7 @@ class World:
         writer = self.writers["iterations.csv"]
         for rank, host in enumerate(state.job.hosts):
             ce = round(state.ce) if rank == 0 else 0
-            row = (state.begin_s, state.compute_until_s, self.t_s, ce)
+            row = (state.begin_s, state.compute_until_s, self.t_s, ce, 0.0, 0.0, 0)
             writer.row(name, state.job.name, rank, host, state.iteration, *row)
         self._mark(name, state, state.iteration)
         state.iteration, state.sending, state.ce = state.iteration + 1, False, 0.0

@@ -87,6 +87,13 @@ BAD = {
     ),
     "communication without a unit": Bad('["h2", "h4"]', '["h2", "h4"]\ncommunication = 0.1', "communication: ", "2 us"),
     "no compute at all": Bad('["h2", "h4"]', '["h2", "h4"]\ncompute_factor = 0', "job.1.compute_factor: ", "than 0"),
+    "compute that may be none at all": Bad('["h2", "h4"]', '["h2", "h4"]\njitter = 0.5', "job.1.jitter", "to 0.33"),
+    "slow by no factor": Bad('["h2", "h4"]', '["h2", "h4"]\nslow = [1, 0]', "job.1.slow", "than 0"),
+    "late without a unit": Bad('["h2", "h4"]', '["h2", "h4"]\nlate = [1, 2]', "job.1.late: ", "2 us"),
+    "slow for a worker too many": Bad(
+        '["h2", "h4"]', '["h2", "h4"]\nslow = [1, 2, 3]', "job.second.slow: 3 values for 2 workers", "one for each"
+    ),
+    "drift beyond half an iteration": _more("tolerance = 0.6", "measure.tolerance: ", "or equal to 0.5"),
     "several faults at once": _more("seed = -1\nprecision_deg = 0", "measure.precision_deg: ", "2 faults"),
     # types and units
     "a rate without unit": Bad('"50 Gbit/s"', "50", "fabric.rate: ", '"50 Gbit/s"'),

@@ -20,7 +20,7 @@ from testbed.errors import InputError
 from testbed.experiment import Experiment, pairs
 from testbed.net.topology import Topology
 from workloads import models
-from workloads.training.plan import JobPlan
+from workloads.training.plan import Conduct, JobPlan
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACED = """\
@@ -164,6 +164,26 @@ def test_random_starts_fill_one_iteration() -> None:
         assert len(set(drawn)) > 390
 
 
+# How workers depart from their plans
+
+
+def test_conduct_is_for_all_workers_or_for_each(tmp_path: Path) -> None:
+    text = FINE.replace(
+        'workers = ["h1", "h3"]', 'workers = ["h1", "h3"]\njitter = 0.03\nslow = [1, 1.5]\nlate = ["0 s", "20 ms"]'
+    )
+    (tmp_path / "tiny.toml").write_text(text)
+    first, second = experiment.build(scenario.load(str(tmp_path / "tiny.toml")), "x").jobs
+    assert first.conduct == (Conduct(0.03, 1.0, 0.0), Conduct(0.03, 1.5, 0.02))
+    assert first.seed == 1
+    assert second.conduct == ()
+
+
+def test_conduct_of_another_number_of_workers_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(FINE.replace('"h3"]', '"h3"]\nslow = [1, 1, 2]'))
+    with pytest.raises(InputError, match=r"job\.first\.slow: 3 values for 2 workers .give one for each"):
+        experiment.build(scenario.load(str(tmp_path / "tiny.toml")), "x")
+
+
 # What a guest is told
 
 
@@ -178,6 +198,16 @@ def test_a_plan_says_everything_and_reads_back() -> None:
     assert plan["transport"] == {
         "congestion_control": "dctcp", "ecn": True, "rto_min_s": 0.4, "socket_buffer_bytes": 16_000_000,
     }  # fmt: skip
+
+
+def test_a_guest_is_told_of_the_ticks_that_jobs_keep_to() -> None:
+    made = build()
+    trials = made.trials("cassini", {"vgg16-a": 0.0, "vgg16-b": 0.1})
+    assert made.arm_plan("cassini", trials)["holds"] == {}
+    told = made.arm_plan("cassini", trials, {"vgg16-b": 0.256})
+    assert told["holds"] == {"vgg16-b": {"period_s": 0.256, "tolerance": 0.05}}
+    assert told["accelerators"] == 1
+    assert build("measure.hold=false").arm_plan("cassini", trials, {"vgg16-b": 0.256})["holds"] == {}
 
 
 def test_a_plan_does_not_tell_where_anything_lies(tmp_path: Path) -> None:

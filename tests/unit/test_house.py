@@ -47,7 +47,7 @@ BREAKS = {
     "ryu by name in the framework": ("controllers/sdn/framework.py", "import os_ken", "and not by name"),
     "by a computed name": ("controllers/sdn/app.py", "__import__('ryu')", "imports by a computed name"),
     "pydantic in a guest": ("testbed/net/namespaces.py", "import pydantic", "testbed.arm needs it"),
-    "rich in an agent": ("workloads/training/ring.py", "from rich.console import Console", "which a guest must not"),
+    "rich in an agent": ("workloads/training/mesh.py", "from rich.console import Console", "which a guest must not"),
     "typer through a package": ("workloads/__init__.py", "import typer", "which a guest must not"),
     "matplotlib in a sampler's function": (
         "testbed/telemetry/schedule.py",

@@ -13,7 +13,7 @@ from rich.console import Console
 from testbed.errors import InputError
 from testbed.report.load import Arm, Setting, arms_of
 from testbed.report.summary import summarise
-from testbed.report.table import arms_table, ratios_table
+from testbed.report.table import arms_table, ratios_table, waits_table
 from testbed.telemetry import tables
 
 ITERATIONS = 12
@@ -32,11 +32,11 @@ def summary(run_dir: Path) -> dict:
 
 
 def write(folder: Path, rows: list[tuple]) -> Arm:
-    """An arm that has these iterations: trial, job, rank, iteration, begin, up_begin, end, ce."""
+    """An arm that has these iterations: trial, job, rank, iteration, begin, up_begin, end, ce, and what it waited."""
     folder.mkdir(parents=True, exist_ok=True)
     with tables.ITERATIONS.writer(folder / "iterations.csv") as writer:
-        for trial, job, rank, iteration, begin, up, end, ce in rows:
-            writer.row(trial, job, rank, f"h{rank}", iteration, begin, up, end, ce)
+        for trial, job, rank, iteration, begin, up, end, ce, *waits in rows:
+            writer.row(trial, job, rank, f"h{rank}", iteration, begin, up, end, ce, *(waits or (0.0, 0.0, 0)))
     return Arm(folder)
 
 
@@ -48,6 +48,30 @@ def test_iterations_are_those_of_rank_0_and_marks_those_of_all(tmp_path: Path) -
     assert run.begin_s.tolist() == [0.0, 0.25]
     assert run.ce_packets.tolist() == [7, 1]
     assert run.iteration_s == pytest.approx([0.25, 0.25])  # waiting between iterations counts
+
+
+def test_what_workers_waited_is_told_by_job_and_only_where_they_did(tmp_path: Path) -> None:
+    rows = [("0", "a", 0, 0, 0.0, 0.1, 0.2, 0, 0.0, 0.0, 0), ("0", "a", 1, 0, 0.0, 0.1, 0.2, 0, 0.0, 0.0, 0)]
+    rows += [("0", "a", 0, 1, 0.3, 0.4, 0.5, 0, 0.1, 0.0, 0), ("0", "a", 1, 1, 0.3, 0.4, 0.5, 0, 0.2, 0.0, 0)]
+    rows += [("0", "a", 0, 2, 0.7, 0.8, 0.9, 0, 0.0, 0.2, 1), ("0", "a", 1, 2, 0.5, 0.8, 0.9, 0, 0.0, 0.0, 0)]
+    run = write(tmp_path / "cassini", rows).trials[0].jobs["a"]
+    assert run.held_s == pytest.approx([0.0, 0.15, 0.0])
+    assert run.lost_s.tolist() == [0.0, 0.0, 0.2]
+    assert run.adjusted.tolist() == [0, 0, 1]
+    write(tmp_path / "alone", [row[:8] for row in rows])
+    setting = synthetic.scenario() | {"shared_links": [], "jobs": {"a": ["h0", "h1"]}}
+    for arm in ("alone", "cassini"):
+        for table in (tables.QUEUES, tables.MARKS):
+            table.writer(tmp_path / arm / table.file).close()
+    found = summarise(tmp_path, setting)
+    waited = found["arms"]["cassini"]["jobs"]["a"]
+    assert waited["padding_s"] == pytest.approx(0.05)
+    assert waited["lost_s"] == pytest.approx(0.2 / 3)
+    assert (waited["adjustments"], waited["iterations"]) == (1, 3)
+    shown = waits_table(found)
+    assert shown is not None
+    assert [list(column.cells) for column in shown.columns[1:]] == [["a"], ["50.00"], ["1 of 3"], ["66.67"]]
+    assert waits_table({"arms": {"alone": found["arms"]["alone"]}}) is None
 
 
 def test_trials_come_in_order_of_time(tmp_path: Path) -> None:
