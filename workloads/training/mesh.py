@@ -4,13 +4,22 @@ Every outgoing connection has a thread that sends, so that a worker sends and re
 thread, all workers would first send, fill each other's buffers, and wait for ever. Since no sender waits for another,
 what is in order on every connection arrives however large it is. Timing needs no contents, so mostly bytes of no
 meaning move; `contents.py` moves real ones over the same steps, and proves them.
+
+On a CPU that costs no time a receiver is never behind and would wake for every packet, and whatever is copied is copied
+between processes. So bytes of no meaning leave from a file in memory and are dropped by the receiving kernel, and a
+receiver sleeps until a piece has come: the packets are the same.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
 import queue
+import select
 import socket
+import struct
 import threading
+from functools import partial
 
 from workloads.training import sockets
 
@@ -18,8 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-# Large, since every piece costs two system calls; but in a guest every new page of memory costs as much.
-PIECE_BYTES = 256 << 10
+PIECE_BYTES = 1 << 20  # large, since every piece costs system calls
 
 
 class PeerLostError(Exception):
@@ -29,7 +37,7 @@ class PeerLostError(Exception):
 class Sender:
     """Sends to one peer, in a thread, what it is given, in order. `on_error` is called, once, when that fails."""
 
-    def __init__(self, connection: socket.socket, blank: memoryview, on_error: Callable[[OSError], None]) -> None:
+    def __init__(self, connection: socket.socket, blank: int, on_error: Callable[[OSError], None]) -> None:
         self._connection, self._blank, self._on_error = connection, blank, on_error
         self._given, self._sent = 0, 0
         self._to_send: queue.SimpleQueue[int | memoryview | threading.Event | None] = queue.SimpleQueue()
@@ -72,8 +80,42 @@ class Sender:
         if isinstance(item, memoryview):
             self._connection.sendall(item)
             return
-        for offset in range(0, item, PIECE_BYTES):
-            self._connection.sendall(self._blank[: min(PIECE_BYTES, item - offset)])
+        while item:
+            item -= os.sendfile(self._connection.fileno(), self._blank, 0, min(PIECE_BYTES, item))
+
+
+class Arrivals:
+    """What comes on one connection, whose SO_RCVTIMEO says how long a silence is borne."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._least_bytes = 1
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
+        seconds, microseconds = struct.unpack("@ll", connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
+        self._patience_ms = seconds * 1000 + microseconds // 1000 or None
+        # Well below a window, or the peer would wait for a receiver that sleeps.
+        self._most_bytes = min(PIECE_BYTES, connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 4)
+        self._sink = mmap.mmap(-1, PIECE_BYTES)  # never touched, so it takes no memory
+
+    def drop(self, size_bytes: int) -> int:
+        """Forget at most so much once it has come, or the connection ends; how much it was. Raises OSError."""
+        size_bytes = min(self._most_bytes, size_bytes)
+        self._sleep_for(size_bytes)
+        # Not in recv, which would take what there is and then wait for as much again.
+        if not self._poll.poll(self._patience_ms):
+            raise BlockingIOError
+        return self._connection.recv_into(self._sink, size_bytes, socket.MSG_TRUNC)
+
+    def take(self, view: memoryview) -> int:
+        """Fill `view`, unless the connection ends; with how much. Raises OSError."""
+        self._sleep_for(1)
+        return self._connection.recv_into(view, len(view), socket.MSG_WAITALL)
+
+    def _sleep_for(self, size_bytes: int) -> None:
+        if size_bytes != self._least_bytes:
+            self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size_bytes)
+            self._least_bytes = size_bytes
 
 
 class Mesh:
@@ -87,11 +129,12 @@ class Mesh:
         self, out: Mapping[int, socket.socket], inward: Mapping[int, socket.socket], names: Mapping[int, str]
     ) -> None:
         self._out, self._inward, self._names = out, inward, names
-        self._sink = memoryview(bytearray(PIECE_BYTES))
+        self._arrivals = {peer: Arrivals(connection) for peer, connection in inward.items()}
         self._send_error = ""
-        blank = memoryview(bytes(PIECE_BYTES))
+        self._blank = os.fdopen(os.memfd_create("blank"), "rb+", buffering=0)
+        self._blank.truncate(PIECE_BYTES)  # a hole: no page is ever made for it
         self._senders = {
-            peer: Sender(connection, blank, lambda error, peer=peer: self._lost_while_sending(peer, error))  # type: ignore[misc]
+            peer: Sender(connection, self._blank.fileno(), partial(self._lost_while_sending, peer))
             for peer, connection in out.items()
         }
 
@@ -101,20 +144,23 @@ class Mesh:
 
     def receive(self, peer: int, size_bytes: int) -> None:
         """Receive `size_bytes` from `peer` and forget them. Raises PeerLostError."""
-        for offset in range(0, size_bytes, PIECE_BYTES):
-            self.receive_into(peer, self._sink[: min(PIECE_BYTES, size_bytes - offset)])
+        while size_bytes:
+            size_bytes -= self._came(peer, partial(self._arrivals[peer].drop, size_bytes))
 
     def receive_into(self, peer: int, view: memoryview) -> None:
         """Fill a view of memory, of bytes, with what comes from `peer`. Raises PeerLostError."""
-        connection = self._inward[peer]
         while view:
-            try:
-                count = connection.recv_into(view, len(view), socket.MSG_WAITALL)
-            except OSError as error:
-                raise PeerLostError(self._send_error or self._lost(peer, error)) from None
-            if count == 0:
-                raise PeerLostError(self._send_error or f"{self._names[peer]} closed the connection")
-            view = view[count:]
+            view = view[self._came(peer, partial(self._arrivals[peer].take, view)) :]
+
+    def _came(self, peer: int, read: Callable[[], int]) -> int:
+        """Return how many bytes were read, at least one. Raises PeerLostError."""
+        try:
+            count = read()
+        except OSError as error:
+            raise PeerLostError(self._send_error or self._lost(peer, error)) from None
+        if count == 0:
+            raise PeerLostError(self._send_error or f"{self._names[peer]} closed the connection")
+        return count
 
     def flush(self, peers: Iterable[int] | None = None) -> None:
         """Return when the kernel has all that was to be sent to `peers` (None: to all). Raises PeerLostError."""
@@ -137,6 +183,7 @@ class Mesh:
             sender.close()
         for connection in self._inward.values():
             connection.close()
+        self._blank.close()
 
     def _lost_while_sending(self, peer: int, error: OSError) -> None:
         self._send_error = self._send_error or self._lost(peer, error)
