@@ -141,6 +141,12 @@ class Arm:
         rows = self._read(tables.ITERATIONS)
         number = {column: np.array(rows.numbers(column)) for column in ("iteration", "rank", "begin_s", "up_begin_s")}
         number |= {column: np.array(rows.numbers(column)) for column in ("end_s", "ce_packets", *WAITS)}
+        # Workers of one host read the same counter.
+        places = list(zip(rows.text("trial"), rows.text("job"), rows.text("host"), strict=True))
+        lowest: dict[tuple[str, str, str], float] = {}
+        for place, rank in zip(places, number["rank"], strict=True):
+            lowest[place] = min(rank, lowest.get(place, rank))
+        number["ce_packets"] *= [rank == lowest[place] for place, rank in zip(places, number["rank"], strict=True)]
         trial, job = np.array(rows.text("trial")), np.array(rows.text("job"))
         found: dict[str, dict[str, JobRun]] = {}
         for of_trial, of_job in sorted({(str(a), str(b)) for a, b in zip(trial, job, strict=True)}):

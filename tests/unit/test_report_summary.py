@@ -74,6 +74,13 @@ def test_what_workers_waited_is_told_by_job_and_only_where_they_did(tmp_path: Pa
     assert waits_table({"arms": {"alone": found["arms"]["alone"]}}) is None
 
 
+def test_marks_of_a_host_count_once_however_many_workers_it_has(tmp_path: Path) -> None:
+    with tables.ITERATIONS.writer(tmp_path / "iterations.csv") as writer:
+        for rank, host, marked in ((0, "h1", 5), (1, "h1", 6), (2, "h2", 3)):
+            writer.row("0", "a", rank, host, 0, 0.0, 0.1, 0.2, marked, 0.0, 0.0, 0)
+    assert Arm(tmp_path).trials[0].jobs["a"].ce_packets.tolist() == [8]
+
+
 def test_trials_come_in_order_of_time(tmp_path: Path) -> None:
     rows = [(trial, "a", 0, 0, at, at, at + 1, 0) for trial, at in (("10", 5.0), ("9", 1.0))]
     assert [trial.name for trial in write(tmp_path / "random", rows).trials] == ["9", "10"]
