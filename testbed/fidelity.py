@@ -23,6 +23,8 @@ LONG_SAMPLE = 5
 """Samples longer than so many times a standing queue takes to drain prove rates to within COARSE_TOLERANCE only."""
 WINDOW_PACKETS = 200
 """Rates are taken over at least so many full packets, so that one more or less at the ends is half the tolerance."""
+MANY_WINDOWS = 50
+"""Fewer windows with a standing queue prove rates to within COARSE_TOLERANCE only: it may run empty inside them all."""
 
 
 @dataclass(frozen=True)
@@ -206,9 +208,9 @@ def check_rates(queues: Records, topology: Topology, interval_s: float, watched:
     for link in watched:
         direction = topology.direction(*link.split("->"))
         packet_bytes = topology.mtu_bytes + ETHERNET_HEADER_BYTES
-        fastest, busy = _fastest(series[link], WINDOW_PACKETS * packet_bytes, 2 * packet_bytes, interval_s)
+        fastest, busy, windows = _fastest(series[link], WINDOW_PACKETS * packet_bytes, 2 * packet_bytes, interval_s)
         set_bps, name = direction.rate_bps, f"rate of {link}, set to {direction.rate_bps / 1e6:.2f} Mbit/s"
-        tolerance = _tolerance(direction, interval_s)
+        tolerance = _tolerance(direction, interval_s, windows)
         faults = [] if len(series[link]) > 1 else ["nobody watched it"]
         if fastest > set_bps * (1 + RATE_TOLERANCE):
             faults.append(f"carried {fastest / 1e6:.2f} Mbit/s")
@@ -219,27 +221,31 @@ def check_rates(queues: Records, topology: Topology, interval_s: float, watched:
     return checks
 
 
-def _tolerance(direction: Direction, interval_s: float) -> float:
+def _tolerance(direction: Direction, interval_s: float, windows: int) -> float:
     """Return how far below its setting a link with a standing queue may seem to be.
 
     A queue seen at both ends of a sample may have run empty in between, the likelier the longer the sample is against
-    the time in which the link sends all that is waiting where marking becomes certain.
+    the time in which the link sends all that is waiting where marking becomes certain. Of many windows one shows the
+    rate all the same.
     """
     standing_bytes = direction.aqm.max_bytes if direction.aqm else direction.queue_bytes
     drains_s = 8 * standing_bytes / direction.rate_bps
-    return RATE_TOLERANCE if interval_s <= LONG_SAMPLE * drains_s else COARSE_TOLERANCE
+    fine = interval_s <= LONG_SAMPLE * drains_s and windows >= MANY_WINDOWS
+    return RATE_TOLERANCE if fine else COARSE_TOLERANCE
 
 
 def _fastest(
     samples: list[tuple[float, int, int]], window_bytes: int, least_bytes: int, interval_s: float
-) -> tuple[float, float]:
+) -> tuple[float, float, int]:
     """Return the highest rate in bit/s over any window of samples, and over any in which a queue stood at every sample.
+
+    The third number is how many of the latter there are.
 
     samples: (time in s, backlog in bytes, bytes sent). A window holds `window_bytes` or more, so that a packet more or
     less at its ends does not count; a queue stands where `least_bytes` wait. 0 where there is no such window.
     """
     fastest = busy = 0.0
-    first = 0
+    first = windows = 0
     for last in range(1, len(samples)):
         while samples[last][2] - samples[first + 1][2] >= window_bytes:
             first += 1
@@ -250,8 +256,8 @@ def _fastest(
         rate_bps = 8 * sent / length_s
         fastest = max(fastest, rate_bps)
         if all(backlog >= least_bytes for _, backlog, _ in window) and length_s < (len(window) - 0.5) * interval_s:
-            busy = max(busy, rate_bps)
-    return fastest, busy
+            busy, windows = max(busy, rate_bps), windows + 1
+    return fastest, busy, windows
 
 
 def check_arm(

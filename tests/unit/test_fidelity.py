@@ -333,6 +333,14 @@ def test_coarse_samples_prove_less_and_only_downwards(of_set: float, valid: bool
     assert any("to 5%" in check.what for check in checks)
 
 
+@pytest.mark.parametrize(("samples", "valid"), [(30, True), (100, False)])
+def test_few_windows_prove_less_too(samples: int, valid: bool, tmp_path: Path) -> None:
+    """A queue seen at both ends of 5 ms may have been empty between, and few windows may all have had such a moment."""
+    checks = judged(tmp_path, Link(0.98 * RATE_BPS, samples=samples))
+    assert (faults(checks) == "") == valid
+    assert "no more than 940" in faults(judged(tmp_path, Link(0.94 * RATE_BPS, samples=samples)))
+
+
 def test_a_wrong_rate_for_a_short_time_is_found_among_much_that_is_right(tmp_path: Path) -> None:
     def rows(fast: int) -> Iterator[tuple[float, int]]:
         sent = 0.0
