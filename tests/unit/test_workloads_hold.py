@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from workloads.training.pace import JITTER_CUT, Ticks, compute_factor, first_tick, next_begin, tick_after
+from workloads.training.pace import JITTER_CUT, Ticks, compute_factor, first_tick, next_begin
 
 starts = st.floats(0.0, 2e9)
 periods = st.floats(1e-3, 100.0)
@@ -30,16 +30,24 @@ def test_nobody_begins_before_its_tick_or_later_than_it_may(
 
 
 @given(starts, periods, tolerances, later)
-def test_who_waits_for_the_next_tick_takes_the_first_there_is(
+def test_who_is_told_of_a_time_shift_takes_the_first_tick_there_is(
     start_s: float, period_s: float, tolerance: float, turns: float
 ) -> None:
     now_s = start_s + turns * period_s
-    tick = tick_after(now_s, start_s, period_s)
-    assert start_s + tick * period_s > now_s
-    assert start_s + (tick - 1) * period_s <= now_s + 1e-6
     first = first_tick(now_s, start_s, period_s, tolerance)
-    assert 0 <= first <= tick
+    assert first >= 0
     assert start_s + first * period_s >= now_s - tolerance * period_s - 1e-6
+    assert first == 0 or start_s + (first - 1) * period_s <= now_s - tolerance * period_s + 1e-6
+
+
+@given(st.floats(0.001, 0.2), st.floats(0.0, 3.0), st.floats(0.0, 3.0))
+def test_workers_whose_ticks_ran_apart_meet_again_in_one_iteration(tolerance: float, one: float, two: float) -> None:
+    """Workers that need each other end an iteration together; one that began a turn earlier must not stay behind."""
+    pair = [Ticks({"start_s": 0.0, "period_s": 1.0, "tolerance": tolerance}) for _ in range(2)]
+    ready_s = max(ticks.begin(at)[0] for ticks, at in zip(pair, (one, two), strict=True)) + 0.99
+    ready_s = max(ticks.begin(ready_s)[0] for ticks in pair) + 0.99
+    begins = [ticks.begin(ready_s)[0] for ticks in pair]
+    assert begins[0] == begins[1]
 
 
 def test_the_rule_by_hand() -> None:
@@ -49,6 +57,7 @@ def test_the_rule_by_hand() -> None:
     assert next_begin(20.5, 1, 10.0, 10.0, 0.05) == (20.5, 1, 0.0, 0.0)
     assert next_begin(21.0, 1, 10.0, 10.0, 0.05) == (30.0, 2, 0.0, 9.0)
     assert next_begin(56.0, 1, 10.0, 10.0, 0.05) == (60.0, 5, 0.0, 4.0)
+    assert next_begin(50.25, 1, 10.0, 10.0, 0.05) == (50.25, 4, 0.0, 0.0)  # late for its tick, in time for a later one
 
 
 @given(periods, st.lists(st.floats(0.5, 0.999), min_size=2, max_size=50))

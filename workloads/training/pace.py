@@ -21,29 +21,25 @@ def first_tick(now_s: float, start_s: float, period_s: float, tolerance: float) 
     return max(0, math.ceil((now_s - start_s) / period_s - tolerance))
 
 
-def tick_after(now_s: float, start_s: float, period_s: float) -> int:
-    """The first tick that is due later than `now_s`."""
-    tick = math.floor((now_s - start_s) / period_s) + 1
-    return tick if start_s + tick * period_s > now_s else tick + 1
-
-
 def next_begin(
     now_s: float, tick: int, start_s: float, period_s: float, tolerance: float
 ) -> tuple[float, int, float, float]:
     """(begin in s, the tick it counts as, seconds held, seconds lost) of a worker that could begin at `now_s`.
 
-    `tick` is the one it should begin at. If that is yet to come it is held until then. If it is over, it begins at
-    once, unless by then it is later than `tolerance` * `period_s`: then it has drifted, and loses what is left until
-    the next tick (CASSINI, section 5.7).
+    `tick` is the one it should begin at. If that is yet to come it is held until then. If it is over by no more than
+    `tolerance` * `period_s`, the worker begins at once, as it does at such a moment of any later tick: what counts is
+    where on the circle it is. Else it has drifted, and loses what is left until the next tick (CASSINI, section 5.7).
+
+    Without the rule for later ticks, a worker that waited in vain for a peer's next tick would then wait for the tick
+    after, while the peer begins: the two would never meet again.
     """
     due_s = start_s + tick * period_s
     if now_s <= due_s:
         return due_s, tick, due_s - now_s, 0.0
-    if now_s - due_s <= tolerance * period_s:
-        return now_s, tick, 0.0, 0.0
-    tick = max(tick, tick_after(now_s, start_s, period_s))
-    due_s = start_s + tick * period_s
-    return due_s, tick, 0.0, due_s - now_s
+    if now_s - due_s > tolerance * period_s:
+        tick = max(tick, first_tick(now_s, start_s, period_s, tolerance))
+        due_s = start_s + tick * period_s
+    return max(now_s, due_s), tick, 0.0, max(0.0, due_s - now_s)
 
 
 class Ticks:
