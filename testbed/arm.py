@@ -33,7 +33,7 @@ from testbed.telemetry.events import EventLog
 from testbed.telemetry.tables import COUNTERS, ITERATIONS, MARKS, Writer
 from workloads.training.coordinator import Coordinator, Slot, start_agents
 from workloads.training.plan import JobPlan
-from workloads.training.records import AgentSocket, Hold, SocketTerms
+from workloads.training.records import AgentSocket, Hold, IterationRecord, SocketTerms
 
 COORDINATOR_PORT = 7000
 CONTROLLER_PORT = 6653
@@ -66,7 +66,7 @@ class Arm:
         self.net = Emulation(self.topology, self.transport, CONTROLLER_PORT)
         self.epoch_s = 0.0
         self.trial = ""
-        self.sockets: list[AgentSocket] = []
+        self.sockets: dict[str, list[AgentSocket]] = {}
         self.lost_captures: dict[str, int] = {}
         self._marks: Writer | None = None
 
@@ -93,27 +93,40 @@ class Arm:
             counters = stack.enter_context(COUNTERS.writer(self.out / COUNTERS.file))
             with self._sampler(), self._captures(), self._agents() as coordinator:
                 self.status.say(stage="agents")
-                for number, starts_s in enumerate(self.plan["trials"]):
+                for number, trial in enumerate(self.trials):
                     self.trial = str(number)
-                    self._try(starts_s, controller, coordinator, events, iterations, counters)
+                    self._count("begin", controller, counters)
+                    self.play(trial, coordinator, events, iterations)
+                    self._count("end", controller, counters)
                 self.status.say(stage="trials")
             self.net.read_back()  # nobody may have changed a link while it was measured
             self._write_manifest(readings)
             self.status.say(stage="files")
 
-    def _try(
-        self,
-        starts_s: dict[str, float],
-        controller: Client,
-        coordinator: Coordinator,
-        events: EventLog,
-        iterations: Writer,
-        counters: Writer,
-    ) -> None:
-        """One trial: settled counters before, all jobs from their starts to their ends, settled counters after."""
+    @property
+    def trials(self) -> list[Any]:
+        """What `play` is given, one after the other."""
+        trials: list[Any] = self.plan["trials"]
+        return trials
+
+    @property
+    def slots(self) -> list[Slot]:
+        """The accelerators that have an agent."""
+        return [Slot(host, index) for host, count in self.plan["slots"].items() for index in range(count)]
+
+    @property
+    def dscps(self) -> dict[str, int]:
+        """What the controller tells apart, by name."""
+        return {job.name: job.dscp for job in self.jobs}
+
+    def play(self, trial: Any, coordinator: Coordinator, events: EventLog, iterations: Writer) -> None:
+        """One trial: all of its jobs, given with their starts in s, from their starts to their ends."""
+        starts_s: dict[str, float] = trial
         # New connections: a trial must not inherit windows from the one before.
-        self.sockets = coordinator.gather(self.jobs)
-        self._count("begin", controller, counters)
+        for job in starts_s:
+            self.sockets[job] = []
+        for found in coordinator.gather([job for job in self.jobs if job.name in starts_s]):
+            self.sockets[found.job].append(found)
         zero_s = time.time() + self.plan["lead_s"]
         absolute_s = {job: zero_s + start_s for job, start_s in starts_s.items()}
         events.write(zero_s - self.epoch_s, "trial", trial=self.trial, starts_s=starts_s)
@@ -121,15 +134,21 @@ class Arm:
             self._note_marks(job, -1)
         holds = {job: Hold(absolute_s[job], **hold) for job, hold in self.plan["holds"].items() if job in absolute_s}
         for record in coordinator.run(absolute_s, holds=holds):
-            iterations.row(
-                self.trial, record.job, record.rank, record.host, record.iteration,
-                record.begin_s - self.epoch_s, record.up_begin_s - self.epoch_s, record.end_s - self.epoch_s,
-                record.ce_packets, record.held_s, record.lost_s, record.adjusted,
-            )  # fmt: skip
+            self.write_iteration(iterations, record)
+        for job in starts_s:
+            coordinator.release(job)
         events.write(self.now_s, "trial done", trial=self.trial)
-        self._count("end", controller, counters)
 
-    def _on_iteration(self, job: str, iteration: int, t_s: float) -> None:
+    def write_iteration(self, iterations: Writer, record: IterationRecord) -> None:
+        """Write a row of iterations.csv."""
+        iterations.row(
+            self.trial, record.job, record.rank, record.host, record.iteration,
+            record.begin_s - self.epoch_s, record.up_begin_s - self.epoch_s, record.end_s - self.epoch_s,
+            record.ce_packets, record.held_s, record.lost_s, record.adjusted,
+        )  # fmt: skip
+
+    def on_iteration(self, job: str, iteration: int, t_s: float) -> None:
+        """Take note that rank 0 of a job has ended an iteration at time.time() = `t_s`."""
         packets = self._note_marks(job, iteration)
         progress_s = round(t_s - self.epoch_s, 3)
         self.status.say(progress=progress_s, trial=self.trial, job=job, iteration=iteration, packets=packets)
@@ -172,7 +191,7 @@ class Arm:
     @contextmanager
     def _controller(self) -> Iterator[Client]:
         config = Config(
-            self.topology, {job.name: job.dscp for job in self.jobs}, self.out, SCRATCH / "sdn.sock",
+            self.topology, self.dscps, self.out, SCRATCH / "sdn.sock",
             interval_s=self.plan["controller_interval_s"], port=CONTROLLER_PORT,
         )  # fmt: skip
         config.write(SCRATCH / "sdn.json")
@@ -210,10 +229,8 @@ class Arm:
     @contextmanager
     def _agents(self) -> Iterator[Coordinator]:
         terms = SocketTerms(self.transport.ecn, least_buffer_bytes=self.transport.socket_buffer_bytes)
-        hosts = dict.fromkeys(host for job in self.jobs for host in job.hosts)
-        slots = [Slot(host, index) for host in hosts for index in range(self.plan["accelerators"])]
-        with Coordinator((MANAGEMENT_IP, COORDINATOR_PORT), slots, self._on_iteration, terms) as coordinator:
-            places = [(slot.host, slot.index, self.net.pid(slot.host)) for slot in slots]
+        with Coordinator((MANAGEMENT_IP, COORDINATOR_PORT), self.slots, self.on_iteration, terms) as coordinator:
+            places = [(slot.host, slot.index, self.net.pid(slot.host)) for slot in self.slots]
             spawner = start_agents((MANAGEMENT_IP, COORDINATOR_PORT), places)
             yield coordinator
         if spawner.wait(ENDS_WITHIN_S) != 0:
@@ -229,7 +246,7 @@ class Arm:
             "open_vswitch": _first_line("ovs-vswitchd", "--version"),
             "virtual_s": round(self.now_s, 6),
             "jobs": [asdict(job) for job in self.jobs],
-            "sockets": [asdict(socket) for socket in self.sockets],
+            "sockets": [asdict(socket) for of_job in self.sockets.values() for socket in of_job],
             "captures_lost_packets": self.lost_captures,
             "readings": list(readings),
         }
@@ -257,12 +274,17 @@ def _first_line(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.partition("\n")[0]
 
 
-def main(arguments: list[str]) -> int:
-    """Run the arm of the folder named; the exit code says whether its files may be believed."""
+def run_arm(kind: type[Arm], arguments: list[str]) -> int:
+    """Run the arm of the folder named by the arguments; the exit code says whether its files may be believed."""
     (out,) = map(Path, arguments)
     SCRATCH.mkdir(parents=True, exist_ok=True)
-    arm = Arm(json.loads((out / "plan.json").read_text()), out, Status(os.environ.get("ORRERY_STATUS")))
+    arm = kind(json.loads((out / "plan.json").read_text()), out, Status(os.environ.get("ORRERY_STATUS")))
     return exit_code(arm.run)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the program; returns its exit code."""
+    return run_arm(Arm, arguments)
 
 
 if __name__ == "__main__":

@@ -207,7 +207,9 @@ class ClusterExperiment:
             "kinds": kinds,
             "trials": trials,
         }
-        return common | telemetry | {"arm": arm, "jobs": [], "trials": [], "capture": capture, "cluster": cluster}
+        slots = {server.name: server.accelerators for server in self.servers}
+        here = {"arm": arm, "jobs": [], "slots": slots, "capture": capture, "cluster": cluster}
+        return common | telemetry | here
 
 
 def build(scenario: Scenario, where: str, base: Path = Path()) -> ClusterExperiment:

@@ -76,7 +76,9 @@ class Experiment:
         """
         telemetry, measure = self.scenario.telemetry, self.scenario.measure
         held = periods_s if periods_s and measure.hold else {}
-        on_host = Counter(host for job in self.jobs for host in job.hosts)
+        slots: Counter[str] = Counter()
+        for trial in trials:
+            slots |= Counter(host for job in self.jobs if job.name in trial.starts_s for host in job.hosts)
         return {
             "scenario": self.scenario.name,
             "arm": arm,
@@ -90,7 +92,7 @@ class Experiment:
             "jobs": [job.to_dict() for job in self.jobs],
             "trials": [trial.starts_s for trial in trials],
             "holds": {job: {"period_s": held[job], "tolerance": measure.tolerance} for job in held},
-            "accelerators": max(on_host.values(), default=1),
+            "slots": dict(slots),
             "lead_s": LEAD_S,
             "shared": list(self.shared),
             "used": list(self.used),

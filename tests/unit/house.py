@@ -47,6 +47,7 @@ ROOMS: dict[str, set[str]] = {
     FIDELITY: {ERRORS, NET, TELEMETRY},
     CLUSTER: {ERRORS, SCENARIO, JOBS, EXPERIMENT, DECIDE, CASSINI, PLACEMENT, WORKLOADS, TELEMETRY},
     DECIDE: {ERRORS, EXPERIMENT, CASSINI, NETSTORM, PLACEMENT, SDN, TELEMETRY},
+    TIMELINE: {ERRORS, ARM, CASSINI, PLACEMENT, SDN, WORKLOADS, NET, TELEMETRY},
     ARM: {ERRORS, SDN, WORKLOADS, NET, TELEMETRY},
     CAMPAIGN: {ERRORS, SCENARIO, RESULTS, EXPERIMENT, FIDELITY, DECIDE, REPORT, ENGINE},
     TIMELINE_CHECKS: {ERRORS, FIDELITY, TELEMETRY},
@@ -66,6 +67,7 @@ HALLS = ("testbed", "controllers")
 # Whose files run in the guest, where importing is slow and not everything is installed.
 GUEST_PROGRAMS = (
     ARM,
+    TIMELINE,
     "controllers.sdn.launcher",
     "controllers.sdn.learning",
     "workloads.training.agent",

@@ -206,7 +206,7 @@ def test_a_guest_is_told_of_the_ticks_that_jobs_keep_to() -> None:
     assert made.arm_plan("cassini", trials)["holds"] == {}
     told = made.arm_plan("cassini", trials, {"vgg16-b": 0.256})
     assert told["holds"] == {"vgg16-b": {"period_s": 0.256, "tolerance": 0.05}}
-    assert told["accelerators"] == 1
+    assert told["slots"] == dict.fromkeys([*made.jobs[0].hosts, *made.jobs[1].hosts], 1)
     assert build("measure.hold=false").arm_plan("cassini", trials, {"vgg16-b": 0.256})["holds"] == {}
 
 
