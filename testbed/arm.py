@@ -30,7 +30,7 @@ from testbed.net.transport import Transport
 from testbed.telemetry import netstat
 from testbed.telemetry.capture import Capture, CaptureSettings
 from testbed.telemetry.events import EventLog
-from testbed.telemetry.tables import COUNTERS, ITERATIONS, MARKS, Writer
+from testbed.telemetry.tables import COUNTERS, ITERATIONS, MARKS, QUEUES, Writer
 from workloads.training.coordinator import Coordinator, Slot, start_agents
 from workloads.training.plan import JobPlan
 from workloads.training.records import AgentSocket, Hold, IterationRecord, SocketTerms
@@ -202,14 +202,24 @@ class Arm:
 
     @contextmanager
     def _sampler(self) -> Iterator[None]:
-        if not self.plan["shared"]:
-            yield
-            return
-        ports = [f"--port={link}={self.net.interfaces[link].name}" for link in self.plan["shared"]]
+        """Watch all shared links, by a program for each network that holds egresses of them: switches', and hosts'."""
+        ports: dict[str | None, list[str]] = {}
+        for link in self.plan["shared"]:
+            interface = self.net.interfaces[link]
+            node = interface.node if interface.node in self.net.places else None
+            ports.setdefault(node, []).append(f"--port={link}={interface.name}")
         command = ["-m", "testbed.telemetry.sampler", f"--interval={self.plan['queue_interval_s']}"]
-        command += [*ports, f"--epoch={self.epoch_s!r}", f"--out={self.out / 'queues.csv'}"]
-        with _program("the sampler", command):
+        command.append(f"--epoch={self.epoch_s!r}")
+        files = [self.out / (QUEUES.file if not at else f"{at}-{QUEUES.file}") for at in range(len(ports))]
+        with ExitStack() as stack:
+            for (node, watched), file in zip(ports.items(), files, strict=True):
+                with self.net.place(node or "").namespace.entered():
+                    stack.enter_context(_program("the sampler", [*command, *watched, f"--out={file}"]))
             yield
+        for file in files[1:]:  # one file of all links, whoever watched them
+            with files[0].open("a", encoding="utf-8") as whole:
+                whole.writelines(file.read_text(encoding="utf-8").splitlines(keepends=True)[1:])
+            file.unlink()
 
     @contextmanager
     def _captures(self) -> Iterator[None]:
