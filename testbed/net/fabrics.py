@@ -1,7 +1,8 @@
-"""The fabrics that scenarios name: `cassini-48`, `dumbbell`, `dumbbell(n)`, `leaf-spine(n, m, k)`.
+"""The fabrics that scenarios name: `cassini-48`, `dumbbell`, `dumbbell(n)`, `leaf-spine(n, m, k)`, `scale-up(n)`.
 
 `cassini-48` is the shape of CASSINI's testbed (NSDI 2024): 24 hosts, 13 switches, 48 links, 2:1
-oversubscribed at the top-of-rack switches.
+oversubscribed at the top-of-rack switches. `leaf-spine(n, m, k)` has n leaves with m uplinks and k hosts each, so it is
+k:m oversubscribed. `scale-up(n)` is one tier: 8 to 72 accelerators, each a host, on one switch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from testbed.errors import InputError
 from testbed.net.topology import MAX_HOSTS, Direction, Link, Node, Red, Role, Topology
 
-NAMES = ("cassini-48", "dumbbell", "dumbbell(n)", "leaf-spine(n, m, k)")
+NAMES = ("cassini-48", "dumbbell", "dumbbell(n)", "leaf-spine(n, m, k)", "scale-up(n)")
+SCALE_UP = range(8, 73)
 ETHERNET_HEADER_BYTES = 14
 # RED sits above the token bucket and cannot see what the bucket lets go at once: two packets, no more.
 BURST_PACKETS = 2
@@ -59,6 +61,8 @@ def build(name: str, settings: FabricSettings) -> Topology:
         _dumbbell(wiring, *sizes)
     elif kind == "leaf-spine" and len(sizes) == 3 and 0 not in sizes:
         _leaf_spine(wiring, *sizes)
+    elif kind == "scale-up" and len(sizes) == 1:
+        _scale_up(wiring, *sizes)
     else:
         raise InputError("topology", f"there is no fabric {name!r}", f"one of {', '.join(NAMES)}, numbers from 1")
     return Topology(name.strip(), settings.mtu_bytes, tuple(wiring.nodes), tuple(wiring.links))
@@ -132,3 +136,13 @@ def _leaf_spine(wiring: _Wiring, leaf_count: int, spine_count: int, hosts_per_le
     for leaf in leaves:
         for spine in spines:
             wiring.connect(leaf, spine)
+
+
+def _scale_up(wiring: _Wiring, accelerators: int) -> None:
+    if accelerators not in SCALE_UP:
+        raise InputError(
+            "topology", f"scale-up({accelerators}) is not built", f"{SCALE_UP[0]} to {SCALE_UP[-1]} accelerators"
+        )
+    (switch,) = wiring.add("s", "switch", 1)
+    for host in wiring.add("h", "host", accelerators):
+        wiring.attach(host, switch)

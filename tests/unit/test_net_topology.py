@@ -114,7 +114,21 @@ def test_leaf_spine_connects_everything(leaves: int, spines: int, hosts: int) ->
     assert all(nx.has_path(t.graph(), "h1", h) for h in t.hosts)
 
 
-@given(name=st.sampled_from(["cassini-48", "dumbbell", "dumbbell(4)", "leaf-spine(3,2,2)"]))
+@given(accelerators=st.integers(8, 72))
+def test_scale_up_is_one_switch(accelerators: int) -> None:
+    t = build(f"scale-up({accelerators})", SETTINGS)
+    assert t.switches == ("s1",)
+    assert [t.uplink(h) for h in t.hosts] == ["s1"] * accelerators
+    assert len(t.links) == accelerators
+
+
+@pytest.mark.parametrize("accelerators", [0, 7, 73, 1000])
+def test_scale_up_has_8_to_72_accelerators(accelerators: int) -> None:
+    with pytest.raises(InputError, match="8 to 72 accelerators"):
+        build(f"scale-up({accelerators})", SETTINGS)
+
+
+@given(name=st.sampled_from(["cassini-48", "dumbbell", "dumbbell(4)", "leaf-spine(3,2,2)", "scale-up(8)"]))
 def test_a_topology_survives_json(name: str) -> None:
     t = build(name, SETTINGS)
     again = Topology.from_dict(json.loads(json.dumps(t.to_dict())))
@@ -133,6 +147,8 @@ def test_a_topology_survives_json(name: str) -> None:
         "dumbbell(1,2)",
         "leaf-spine(2,2)",
         "leaf-spine(1,0,1)",
+        "scale-up",
+        "scale-up(8,8)",
         "dumbbell(x)",
     ],
 )
