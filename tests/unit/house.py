@@ -82,7 +82,7 @@ COMPUTED = ("import_module", "__import__", "run_module")
 # Rooms that may use nothing but the standard library, and what beside it.
 ABSTINENT = {
     CASSINI: {"numpy", "networkx"},
-    NETSTORM: {"numpy", "networkx"},
+    NETSTORM: {"numpy", "networkx", "scipy"},
     PLACEMENT: {"numpy", "networkx", "scipy", CASSINI, ERRORS},
     ERRORS: set(),
     INIT: set(),
