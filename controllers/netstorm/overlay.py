@@ -137,7 +137,8 @@ class Overlay:
 
         Such a way has the throughput of its narrowest tunnel, the sum of the latencies, and shares all links with the
         tunnels it runs over. `hops` takes the fewest tunnels, `widest` the way whose narrowest tunnel is the widest
-        (of such ways the one with the fewest tunnels); ties go to the next node with the lowest number.
+        (of such ways the one with the fewest tunnels); ties go to the next node with the lowest number, and whoever
+        has a tunnel to the target uses it.
         """
         costs = {target: _costs(self, target, rule) for target in self.nodes}
         tunnels = [
@@ -149,11 +150,11 @@ class Overlay:
         return Overlay(self.nodes, tuple(tunnels), self.links_bps)
 
     def _walk(self, source: str, target: str, cost: Mapping[str, tuple[float, int]], rule: Rule) -> list[str]:
-        if (source, target) in self.by_pair:
-            return [source, target]
         way = [source]
         while way[-1] != target:
-            way.append(min(self.neighbours[way[-1]], key=lambda peer: _step(self, way[-1], peer, cost[peer], rule)))
+            peers = self.neighbours[way[-1]]
+            direct = target in peers
+            way.append(target if direct else min(peers, key=lambda peer: _step(self, way[-1], peer, cost[peer], rule)))
         return way
 
     def _along(self, way: list[str]) -> Tunnel:
