@@ -192,7 +192,7 @@ def _step(overlay: Overlay, node: str, peer: str, beyond: tuple[float, int], rul
 
 
 def _costs(overlay: Overlay, target: str, rule: Rule) -> dict[str, tuple[float, int]]:
-    """Return the best cost of every node to the target, by Dijkstra."""
+    """Return the best cost of every node to the target, by Dijkstra; neighbours go straight."""
     best: dict[str, tuple[float, int]] = {target: (0.0 if rule == "hops" else -math.inf, 0)}
     into: dict[str, list[str]] = {}
     for source, end in overlay.by_pair:
@@ -202,7 +202,7 @@ def _costs(overlay: Overlay, target: str, rule: Rule) -> dict[str, tuple[float, 
         node = min(waiting, key=lambda one: (best[one], overlay.index[one]))
         done.add(node)
         for source in into.get(node, ()):
-            if source not in done:
+            if source not in done and (node == target or (source, target) not in overlay.by_pair):
                 step = _step(overlay, source, node, best[node], rule)
                 best[source] = min(best.get(source, step), step)
     return best
