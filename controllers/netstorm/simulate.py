@@ -1,10 +1,10 @@
 """A round chunk by chunk: trees share links, chunks pipeline, and queues build up.
 
-Every ordered pair of neighbours has one connection with one queue, first in, first out. The chunk at its head is a
-flow; flows share links max–min fairly (`rates`). A node adds a child's chunk to its own when it has come, one after
-another at a stated rate; once all children and its own worker have delivered, the sum goes to the parent, and from the
-root back down. Acknowledgements, slow start and losses are not modelled; `goodput` is the part of a link's rate that
-is left for payload.
+Every ordered pair of neighbours has one connection with one queue, first in, first out unless the plan says otherwise.
+The chunk at its head is a flow; flows share links max–min fairly (`rates`). A node adds a child's chunk to its own when
+it has come, one after another at a stated rate; once all children and its own worker have delivered, the sum goes to
+the parent, and from the root back down. Acknowledgements, slow start and losses are not modelled; `goodput` is the part
+of a link's rate that is left for payload.
 """
 
 from __future__ import annotations
@@ -251,7 +251,11 @@ class _Round:
 
     def _enqueue(self, node: str, message: _Message) -> None:
         queue = self.queues.setdefault((node, message.path[0]), deque())
-        queue.append(message)
+        place = len(queue)
+        if self.plan.oldest_first:
+            while place > 1 and (message.chunk, message.push) < (queue[place - 1].chunk, queue[place - 1].push):
+                place -= 1
+        queue.insert(place, message)
         if len(queue) == 1:
             self._start((node, message.path[0]))
 

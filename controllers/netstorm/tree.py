@@ -93,8 +93,9 @@ class Plan:
 
     `active` are the nodes whose gradients count (empty: all nodes of the overlay); others only forward and add up.
     `push_share` is the part of a chunk's bytes that a node sends as a leaf, where it quantises its gradient.
-    `ordered`: senders at a common bottleneck take turns, chunk by chunk, rather than share it. `meshed`: trees use
-    pairs that have no tunnel of their own, so the plan is for `Overlay.mesh`.
+    `ordered`: senders at a common bottleneck take turns, chunk by chunk, rather than share it. `oldest_first`: a
+    send queue is in the order of the chunks, results before gradients, rather than first in, first out. `meshed`: trees
+    use pairs that have no tunnel of their own, so the plan is for `Overlay.mesh`.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Plan:
     active: tuple[str, ...] = ()
     push_share: Mapping[str, float] = field(default_factory=dict)
     ordered: bool = False
+    oldest_first: bool = False
     meshed: bool = False
 
     def __post_init__(self) -> None:
