@@ -58,7 +58,8 @@ def _planned(keys: JobKeys, scenario: Scenario, base: Path, common: dict[str, An
     if keys.model is not None:
         return models.job_plan(
             keys.model, mtu_bytes=scenario.fabric.mtu_bytes, sizing=keys.sizing, batch=keys.batch,
-            communication_s=keys.communication, compute_factor=keys.compute_factor, volume=keys.volume, **common,
+            communication_s=keys.communication, compute_factor=keys.compute_factor, volume=keys.volume,
+                strategy=keys.strategy, **common,
         )  # fmt: skip
     assert keys.trace is not None
     return traces.job_plan(_trace(keys.trace, base), trace_format=keys.trace_format, clock_hz=keys.clock_hz, **common)

@@ -20,7 +20,7 @@ Arm = Literal["alone", "together", "random", "cassini"]
 ClusterArm = Literal["themis", "themis+cassini", "pollux", "pollux+cassini", "random", "random+cassini", "ideal"]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
-MODEL_KEYS = ("batch", "communication", "compute_factor", "sizing", "volume")
+MODEL_KEYS = ("batch", "communication", "compute_factor", "sizing", "strategy", "volume")
 TRACE_KEYS = ("trace_format", "clock_hz")
 
 
@@ -98,7 +98,7 @@ class JobKeys(Part):
 
     `workers` names the hosts in rank order, or says how many there are: they are then the next free hosts, each in
     another rack than the one before. `batch` (samples per worker), `communication` (how long Up lasts on an empty
-    network), `compute_factor` (times the compute of the rule), `sizing` and `volume` are of models
+    network), `compute_factor` (times the compute of the rule), `sizing`, `strategy` and `volume` are of models
     (workloads.models.job_plan), `trace_format` (told by the file's contents if not given) and `clock_hz` (units of time
     in a second) of traces.
 
@@ -114,6 +114,7 @@ class JobKeys(Part):
     communication: Delay | None = None
     compute_factor: Annotated[float, Field(gt=0, le=1000)] = 1.0
     sizing: Literal["published-up", "parameters"] | None = None
+    strategy: str | None = None
     volume: Literal["published", "architecture"] = "published"
     trace_format: Literal["chakra", "astra-sim", "aicb"] | None = None
     clock_hz: Annotated[float, Field(gt=0, le=1e15)] | None = None

@@ -41,9 +41,10 @@ def test_layers_have_the_published_parameters(name: str) -> None:
 def test_gpt3_and_dlrm_have_the_published_parameters() -> None:
     assert round(MODELS["gpt3"].parameters / 1e6, -2) == 174_600
     tables = sum(layer.parameters for layer in MODELS["dlrm"].layers if layer.name.startswith("table"))
-    assert tables == 33_762_577 * 16  # the rows of Criteo's Kaggle data
-    # 13-512-256-64-16, and 512-256-1 on 351 products and 16 values.
-    assert MODELS["dlrm"].parameters - tables == 155_984 + 320_001
+    assert tables == 8 * 1_000_000 * 64
+    # 512-512-64, and 1024-1024-1024-1 on 36 products and 64 values.
+    assert MODELS["dlrm"].parameters - tables == 295_488 + 2_203_649
+    assert MODELS["dlrm"].architecture_bytes // 2**20 == MODELS["dlrm"].table_mb[1]
 
 
 @pytest.mark.parametrize("name", GMACS)

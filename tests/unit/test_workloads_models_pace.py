@@ -184,12 +184,6 @@ def test_the_volume_can_be_the_architectures() -> None:
     assert "1.605 times the architecture's" in paper.note
 
 
-@pytest.mark.parametrize("model", ["gpt1", "gpt2", "gpt3", "dlrm"])
-def test_model_parallel_models_are_refused_with_a_clear_word(model: str) -> None:
-    with pytest.raises(InputError, match=f"job a, model: {model} is model parallel, and there are no agents .*bert"):
-        plan_of(model, batch=32)
-
-
 @pytest.mark.parametrize(
     ("model", "rest", "told"),
     [

@@ -5,8 +5,8 @@ much arithmetic it takes for one sample. Three things follow. The *bytes*: every
 is all-reduced, in PyTorch's buckets (`buckets`). The *compute time*: arithmetic times batch over what an
 accelerator achieves (`compute`). And the *pace*: where a communication time is published that is longer than
 the bytes take at line rate, the bytes leave slower (`pace`); they are never inflated. `catalogue` has the
-thirteen models of CASSINI (NSDI 2024, arXiv 2308.00852, Table 3), `jobs.job_plan` makes jobs of those that are
-data parallel. The others are described as fully as the paper does, and refused until there are agents for them.
+thirteen models of CASSINI (NSDI 2024, arXiv 2308.00852, Table 3), `jobs.job_plan` makes jobs of them: data parallel,
+or by the strategies of `workloads.strategies` (`parallel`).
 """
 
 from workloads.models.buckets import STEP_LATENCY_S, ddp_buckets, goodput_bps, sized_for, up_alone_s

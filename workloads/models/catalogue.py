@@ -10,7 +10,9 @@ job's traffic is the question, the paper's volume is the default and the archite
 
 *Model-parallel models.* Table 3 gives ranges of memory and no sizes. The layers here are those of the published models
 of these names (GPT-2 with 1.5 billion parameters, GPT-3 with 175), `cases` what the paper says of its own runs;
-where it is silent stands None.
+where it is silent stands None, and `Assumed` says what is taken instead. The sizes of GPT-3 assumed for a run are the
+largest of its own paper's (Brown et al. 2020, table 2.1) whose parameters, with Adam's state 16 bytes each, fit into
+the memory that is given: 1.3 billion into 35 GB, 6.7 billion into 155 GB.
 """
 
 from __future__ import annotations
@@ -19,15 +21,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workloads.models.layers import FP32_BYTES, Layer, for_images, parameters
-from workloads.models.recommendation import dlrm
-from workloads.models.transformers import decoder, encoder
+from workloads.models.recommendation import VECTOR, dlrm
+from workloads.models.transformers import Decoder, encoder
 from workloads.models.vision import resnet, vgg
 
 Kind = Literal["vision", "language", "recommendation"]
 Strategy = Literal["data parallel", "model parallel"]
 Volume = Literal["published", "architecture"]
-IMAGE_SIDE, TOKENS = 64, 512
-"""What a sample is assumed to be (`compute`): pixels at an image's side, tokens of a sequence."""
+IMAGE_SIDE, TOKENS, GPT_TOKENS = 64, 512, 256
+"""What a sample is assumed to be (`compute`): pixels at an image's side, tokens of a sequence, and of a GPT's."""
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What a run needs and the paper does not say: samples per replica, width and depth (None: the model's own)."""
+
+    batch: int
+    hidden: int | None = None
+    depth: int | None = None
 
 
 @dataclass(frozen=True)
@@ -43,8 +54,8 @@ class Iteration:
 class Case:
     """One run of a model-parallel model in the paper; None where it does not say.
 
-    Workers are `pipeline` × `tensor` × `data`, one on each of `servers`. `batch` is samples per worker, cut into
-    `microbatches`. `traffic` is the paper's picture in words.
+    Workers are `pipeline` × `tensor` × `data`, one on each of `servers`. `batch` is samples per replica (workers that
+    have the model once together), cut into `microbatches`. `traffic` is the paper's picture in words.
     """
 
     name: str
@@ -58,6 +69,7 @@ class Case:
     hidden: int | None = None
     batch: int | None = None
     iteration_s: float | None = None
+    assumed: Assumed | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +77,7 @@ class Model:
     """A network. `batches`: samples per worker, from and to; `table_mb`: "memory" of Table 3, from and to.
 
     `layers` have the arithmetic of the published architecture (images of 224 pixels), `sample_layers` that of the
-    sample assumed. `hidden` is the width of a transformer, or of DLRM's vectors.
+    sample assumed. `hidden` is the width of a transformer, or of DLRM's vectors; `decoder` says how a GPT is built.
     """
 
     name: str
@@ -77,6 +89,7 @@ class Model:
     hidden: int | None = None
     published: Iteration | None = None
     cases: tuple[Case, ...] = ()
+    decoder: Decoder | None = None
 
     @property
     def parameters(self) -> int:
@@ -98,7 +111,7 @@ class Model:
     @property
     def sample_layers(self) -> tuple[Layer, ...]:
         """`layers` with the arithmetic of one sample as assumed."""
-        return for_images(self.layers, IMAGE_SIDE)
+        return self.decoder.layers(GPT_TOKENS) if self.decoder else for_images(self.layers, IMAGE_SIDE)
 
 
 @dataclass(frozen=True)
@@ -123,34 +136,36 @@ def _language(name: str, layers: tuple[Layer, ...], batches: tuple[int, int], me
 # The paper does not say how long VGG16's backward pass computes: 100 ms is assumed.
 VGG16 = _vision("vgg16", vgg(16), (512, 1800), 528, Iteration(0.141, 0.100, 0.114))
 
-_GPT1 = Model(
-    "gpt1", "language", "model parallel", decoder(40478, 512, 768, 12, last_norm=False), (32, 80), (650, 9000), 768,
-    cases=(
-        Case("data", "one Up of up to 50 Gbit/s", memory_mb=9000, servers=4, data=4, iteration_s=0.2),
-    ),
+
+def _gpt(name: str, decoder: Decoder, batches: tuple[int, int], table_mb: tuple[int, int], *cases: Case) -> Model:
+    layers = decoder.layers(decoder.positions)
+    return Model(
+        name, "language", "model parallel", layers, batches, table_mb, decoder.hidden, cases=cases, decoder=decoder
+    )
+
+
+_GPT1 = _gpt(
+    "gpt1", Decoder(40478, 512, 768, 12, last_norm=False), (32, 80), (650, 9000),
+    Case("data", "one Up of up to 50 Gbit/s", memory_mb=9000, servers=4, data=4, iteration_s=0.2, assumed=Assumed(32)),
 )  # fmt: skip
-_GPT2 = Model(
-    "gpt2", "language", "model parallel", decoder(50257, 1024, 1600, 48, last_norm=True), (32, 80), (1623, 27000), 1600,
-    cases=(
-        Case("pipeline", "a small peak per microbatch, then a heavy all-reduce", memory_mb=27000, servers=2, pipeline=2,
-             microbatches=3, iteration_s=0.2),
-        # A's batch lies below the range of Table 3.
-        Case("A", "not shown", hidden=1536, batch=24),
-        Case("B", "not shown", hidden=1184, batch=70),
-    ),
+_GPT2 = _gpt(
+    "gpt2", Decoder(50257, 1024, 1600, 48), (32, 80), (1623, 27000),
+    # Of its own variants, which the paper describes elsewhere, A is the one whose batch is cut into three.
+    Case("pipeline", "a small peak per microbatch, then a heavy all-reduce", memory_mb=27000, servers=2, pipeline=2,
+         microbatches=3, iteration_s=0.2, assumed=Assumed(24, 1536)),
+    # A's batch lies below the range of Table 3.
+    Case("A", "not shown", hidden=1536, batch=24),
+    Case("B", "not shown", hidden=1184, batch=70),
 )  # fmt: skip
-_GPT3 = Model(
-    "gpt3", "language", "model parallel", decoder(50257, 2048, 12288, 96, last_norm=True), (16, 48), (1952, 155000),
-    12288,
-    cases=(
-        Case("tensor", "about 25 Gbit/s forward and backward, near zero while data are loaded", memory_mb=35000,
-             servers=2, tensor=2, iteration_s=0.5),
-        Case("hybrid", "six phases of Up and Down", memory_mb=155000, servers=8, pipeline=2, tensor=2, data=2,
-             iteration_s=3.0),
-    ),
+_GPT3 = _gpt(
+    "gpt3", Decoder(50257, 2048, 12288, 96), (16, 48), (1952, 155000),
+    Case("tensor", "about 25 Gbit/s forward and backward, near zero while data are loaded", memory_mb=35000,
+         servers=2, tensor=2, iteration_s=0.5, assumed=Assumed(16, 2048, 24)),
+    Case("hybrid", "six phases of Up and Down", memory_mb=155000, servers=8, pipeline=2, tensor=2, data=2,
+         iteration_s=3.0, assumed=Assumed(18, 4096, 32)),
 )  # fmt: skip
 _DLRM = Model(
-    "dlrm", "recommendation", "model parallel", dlrm(), (16, 1024), (890, 1962), 16,
+    "dlrm", "recommendation", "model parallel", dlrm(), (16, 1024), (890, 1962), VECTOR,
     cases=(Case("embeddings", "all-to-all of embeddings, all-reduce of the perceptrons"),),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The job of a data-parallel model on given hosts, in one of two sizings.
+"""The job of a model on given hosts. Model-parallel ones are `parallel`'s; a data-parallel one has one of two sizings.
 
 `"published-up"` (VGG16 alone, and its default): Down is the published 141 ms, and all of DDP's buckets are resized by
 one factor until Up lasts the published 114 ms at line rate on an empty network of 50 Gbit/s. Those 114 ms do not
@@ -21,10 +21,12 @@ from functools import partial
 from typing import Literal
 
 from testbed.errors import InputError
+from workloads.models import parallel
 from workloads.models.buckets import STEP_LATENCY_S, ddp_buckets, goodput_bps, resized, sized_for, up_alone_s
 from workloads.models.catalogue import MODELS, Iteration, Model, Volume
 from workloads.models.compute import EFFECTIVE_FLOPS, compute_s
 from workloads.models.pace import paced_for
+from workloads.strategies.alone import Wire, fitted
 from workloads.training.plan import Bucket, JobPlan, data_parallel
 
 SIZING_RATE_BPS = 50e9
@@ -47,18 +49,21 @@ def job_plan(
     communication_s: float | None = None,
     compute_factor: float = 1.0,
     volume: Volume = "published",
+    strategy: str | None = None,
 ) -> JobPlan:
     """The job of `model` on `hosts` (rank order).
 
-    `sizing` is explained above. What follows belongs to `"parameters"`: `batch` samples per worker,
+    `strategy` is how workers share the work (`parallel`; None: as the paper's), `sizing` is explained above. What
+    follows belongs to `"parameters"`: `batch` samples per worker, or per replica of a model-parallel job;
     `communication_s` how long Up lasts on an empty network (None: as long as the bytes take), `compute_factor`
-    multiplies the compute times of the rule, `volume` says whether gradients are the paper's or the
-    architecture's.
+    multiplies the compute times of the rule, `volume` says whether gradients are the paper's or the architecture's.
 
-    Raises InputError for an unknown model, one that is model parallel, arguments that do not fit together, a
+    Raises InputError for an unknown model, a strategy it cannot have, arguments that do not fit together, a
     communication time that the bytes exceed at line rate, or anything JobPlan refuses.
     """
-    known = _known(model, name)
+    known = MODELS.get(model)
+    if known is None:
+        raise InputError(f"job {name}, model", f"{model!r} is not known", f"known are {', '.join(sorted(MODELS))}")
     if not scale > 0:
         raise InputError(f"job {name}, scale", f"{scale!r}", "give a number above 0")
     make = partial(
@@ -69,6 +74,7 @@ def job_plan(
     network = goodput_bps(SIZING_RATE_BPS / scale, mtu_bytes), STEP_LATENCY_S * scale
     sizing = sizing or ("published-up" if known.published else "parameters")
     try:
+        run = parallel.settle(known, strategy or parallel.usual(known, workers), workers, batch, compute_factor)
         if sizing == "published-up":
             if batch is not None or communication_s is not None or compute_factor != 1.0 or volume != "published":
                 raise InputError("sizing", "published-up has one size and one time", 'give sizing = "parameters"')
@@ -77,21 +83,36 @@ def job_plan(
             raise InputError("sizing", f"{sizing!r}", 'give "published-up" or "parameters"')
         if volume not in ("published", "architecture"):
             raise InputError("volume", f"{volume!r}", 'give "published" or "architecture"')
-        return _of_parameters(known, make, workers, scale, network, batch, communication_s, compute_factor, volume)
+        if run is None:
+            return _of_parameters(known, make, workers, scale, network, batch, communication_s, compute_factor, volume)
+        if run.strategy == "data":
+            factor = _fitted(known, run, workers, scale, network)
+            plan = _of_parameters(known, make, workers, scale, network, run.batch, communication_s, factor, volume)
+            return replace(plan, note=f"{plan.note} {run.said}")
+        if communication_s is not None or volume != "published":
+            key = "communication" if communication_s is not None else "volume"
+            raise InputError(key, f"belongs to data parallelism, not to {run.strategy}", "leave it out")
+        (groups, programs), note = parallel.made(known, run, scale, Wire(*network))
+        return JobPlan(
+            name, tuple(hosts), tuple(fabric_ips), dscp, iterations, congestion_control, groups, programs, note=note
+        )
     except InputError as error:
         where = error.where if error.where.startswith(f"job {name}") else f"job {name}, {error.where}"
         raise InputError(where, error.what, error.mend) from None
 
 
-def _known(model: str, name: str) -> Model:
-    known = MODELS.get(model)
-    if known is None:
-        raise InputError(f"job {name}, model", f"{model!r} is not known", f"known are {', '.join(sorted(MODELS))}")
-    if known.strategy != "data parallel":
-        possible = ", ".join(sorted(each.name for each in MODELS.values() if each.strategy == "data parallel"))
-        what = f"{model} is model parallel, and there are no agents for that yet"
-        raise InputError(f"job {name}, model", what, f"jobs are made of {possible}")
-    return known
+def _fitted(model: Model, run: parallel.Run, workers: int, scale: float, network: tuple[float, float]) -> float:
+    """The factor on compute with which a data-parallel run has its published iteration time, if there is one."""
+    if run.published_s is None:
+        return run.factor
+    down_s, backward_s = compute_s(model, run.batch, run.factor)
+    buckets = resized(ddp_buckets(model.sample_layers, backward_s), 1 / scale)
+
+    def lasts_s(factor: float) -> float:
+        ready = [replace(bucket, ready_s=bucket.ready_s * factor) for bucket in buckets]
+        return factor * down_s + up_alone_s(ready, factor * backward_s, workers, *network)
+
+    return run.factor * fitted(lasts_s, run.published_s, "strategy")
 
 
 def _published_up(model: Model, make: partial[JobPlan], workers: int, scale: float, mtu_bytes: int) -> JobPlan:

@@ -7,6 +7,8 @@ accumulates, and 2 s² h for the products of attention, which have no parameters
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from workloads.models.layers import Layer
 
 
@@ -22,16 +24,25 @@ def encoder(
     return (Layer("embeddings", embeddings, 0), *_blocks(hidden, depth, tokens, fused=False), pooler)
 
 
-def decoder(vocabulary: int, positions: int, hidden: int, depth: int, *, last_norm: bool) -> tuple[Layer, ...]:
-    """The layers of a GPT; a sample has as many tokens as there are `positions`.
+@dataclass(frozen=True)
+class Decoder:
+    """A GPT. Those from GPT-2 on have a normalisation behind the last block (`last_norm`)."""
 
-    The head that predicts tokens shares the embeddings' weights: arithmetic without parameters. GPT-2 and its
-    successors have a normalisation behind the last block (`last_norm`).
-    """
-    embeddings = Layer("embeddings", (vocabulary * hidden, positions * hidden), 0)
-    norm = (hidden, hidden) if last_norm else ()
-    head = Layer("head", norm, positions * vocabulary * hidden)
-    return (embeddings, *_blocks(hidden, depth, positions, fused=True), head)
+    vocabulary: int
+    positions: int
+    hidden: int
+    depth: int
+    last_norm: bool = True
+
+    def layers(self, tokens: int) -> tuple[Layer, ...]:
+        """Its layers, for samples of so many `tokens`: embeddings, then two per block, then the head.
+
+        The head that predicts tokens shares the embeddings' weights: arithmetic without parameters.
+        """
+        tables = Layer("embeddings", (self.vocabulary * self.hidden, self.positions * self.hidden), 0)
+        norm = (self.hidden, self.hidden) if self.last_norm else ()
+        head = Layer("head", norm, tokens * self.vocabulary * self.hidden)
+        return (tables, *_blocks(self.hidden, self.depth, tokens, fused=True), head)
 
 
 def _blocks(hidden: int, depth: int, tokens: int, *, fused: bool) -> list[Layer]:
