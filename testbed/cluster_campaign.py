@@ -85,7 +85,8 @@ class ClusterCampaign(Campaign):
         asked = [vars(job) for trial in jobs.values() for job in trial.values()]
         for arm in keys.arms:
             if arm != IDEAL:
-                checks[arm] = check_arm(folder / arm, topology, keys.watch_interval, drops, self.cluster.watched)
+                seen = (keys.watch_interval, drops, self.cluster.watched)
+                checks[arm] = check_arm(folder / arm, topology, *seen, standing=False)
                 checks[arm] += check_timeline(folder / arm, asked, self.setting["servers"])
         shown = summary.summarise(self.setting, summary.cluster_arms(folder, self.setting))
         outcome = Outcome(folder, shown, NOTHING_PREDICTED | {"scenario": self.scenario.name}, checks, wall_s)

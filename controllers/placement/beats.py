@@ -14,9 +14,11 @@ SAME_S = 1e-6  # beats closer than this are the same
 
 
 def lay(shifts: Mapping[str, Shift], now_s: float, running: Mapping[str, Beat | None]) -> dict[str, Beat]:
-    """Return the beat of every job with a shift, its first tick not before `now_s`.
+    """Return the beat of every job with a shift, its tick 0 at `now_s` or long ago.
 
-    running: the beats of the jobs that go on running where they are, None for one without a beat.
+    running: the beats of the jobs that go on running where they are, None for one without a beat. Tick 0 stays where it
+    is as long as anybody keeps a beat: periods have nothing in common but their perimeter, and any other moment would
+    change the distances of all.
     """
     found: dict[str, Beat] = {}
     for reference in sorted({shift.reference for shift in shifts.values()}):
@@ -24,7 +26,7 @@ def lay(shifts: Mapping[str, Shift], now_s: float, running: Mapping[str, Beat | 
         zeros_s = [now_s, *(beat.start_s - part[job].time_shift_s for job, beat in _known(part, running).items())]
         zero_s = max(zeros_s, key=lambda at: (_kept(part, running, at), -zeros_s.index(at)))
         for job, shift in part.items():
-            found[job] = Beat(zero_s + shift.time_shift_s, shift.period_s).after(now_s)
+            found[job] = Beat(zero_s + shift.time_shift_s, shift.period_s)
     return found
 
 

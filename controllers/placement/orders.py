@@ -71,7 +71,7 @@ class Shift:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which candidate a plug-in takes, the shifts of its jobs (none for those that share nothing), what it expects."""
+    """Which candidate a plug-in takes, the shifts of its jobs (those that are to keep one), what it expects."""
 
     index: int
     shifts: Mapping[str, Shift] = field(default_factory=dict)

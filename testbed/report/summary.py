@@ -36,8 +36,6 @@ P99_FROM = 200
 PAIRS = (
     ("together", "cassini"),
     ("random", "cassini"),
-    ("random", "priority"),
-    ("priority", "cassini"),
     ("together", "alone"),
     ("random", "alone"),
     ("cassini", "alone"),

@@ -297,6 +297,13 @@ def judged(folder: Path, link: Link, interval_s: float = INTERVAL_S) -> list[Che
     return check_arm(folder, TOPOLOGY, interval_s, False, (BOTTLENECK,))
 
 
+@pytest.mark.parametrize(("of_set", "said"), [(0.5, ""), (1.009, ""), (1.011, "carried 1011")])
+def test_queues_seen_too_rarely_prove_that_no_link_carried_too_much(of_set: float, said: str, tmp_path: Path) -> None:
+    write(sampled(tmp_path, INTERVAL_S, **{BOTTLENECK: Link(of_set * RATE_BPS)}), book())
+    found = faults(check_arm(tmp_path, TOPOLOGY, INTERVAL_S, False, (BOTTLENECK,), standing=False))
+    assert (said in found) if said else found == ""
+
+
 @pytest.mark.parametrize("of_set", [0.991, 1.0, 1.009])
 def test_a_link_that_gives_its_rate_is_valid(of_set: float, tmp_path: Path) -> None:
     checks = judged(tmp_path, Link(of_set * RATE_BPS))

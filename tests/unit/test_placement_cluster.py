@@ -157,11 +157,15 @@ def test_running_jobs_keep_their_beats_where_they_can() -> None:
     running = {"a": Beat(10.0, 2.0), "b": Beat(10.5, 2.0), "x": Beat(11.3, 3.0)}
     shifts = {"a": Shift(0.0, 2.0, "a"), "b": Shift(0.5, 2.0, "a"), "c": Shift(1.0, 2.0, "a"), "x": Shift(1, 4.0, "x")}
     laid = lay(shifts, 21.7, running)
-    assert laid["a"].start_s == pytest.approx(22.0)
-    assert laid["b"].start_s == pytest.approx(22.5)
-    assert laid["c"].start_s == pytest.approx(23.0)
-    assert laid["x"].start_s == pytest.approx(22.7)
-    assert all(beat.start_s >= 21.7 for beat in laid.values())
+    assert laid == {"a": Beat(10.0, 2.0), "b": Beat(10.5, 2.0), "c": Beat(11.0, 2.0), "x": Beat(22.7, 4.0)}
+    assert laid["b"].after(21.7) == Beat(22.5, 2.0)
+
+
+def test_beats_whose_periods_have_little_in_common_stay_where_they_are() -> None:
+    shifts = {"a": Shift(0.0, 0.377, "a"), "b": Shift(0.1, 0.232, "a")}
+    beats: dict[str, Beat | None] = dict(lay(shifts, 5.0, {}))
+    for now_s in (6.1, 7.9, 23.4):
+        assert lay(shifts, now_s, beats) == beats
 
 
 @given(
@@ -177,7 +181,7 @@ def test_beats_keep_the_distances_asked_for(
     running = {f"j{at}": Beat(begun[at], jobs[at][1]) for at in range(0, len(jobs), 2)}
     laid = lay(shifts, now_s, running)
     for job, beat in laid.items():
-        assert now_s - 1e-9 <= beat.start_s < now_s + beat.period_s + 1e-9
+        assert now_s - 1e-9 <= beat.after(now_s).start_s < now_s + beat.period_s + 1e-9
         for other, there in laid.items():
             if shifts[job].reference == shifts[other].reference:
                 common = 0.5  # of all periods

@@ -116,6 +116,27 @@ def test_the_candidate_whose_jobs_interleave_wins_and_its_jobs_are_shifted() -> 
     assert chosen.shifts["a"].period_s == pytest.approx(0.2)
 
 
+def test_jobs_that_cannot_be_told_apart_in_time_run_free() -> None:
+    both = candidate(a="h1 h5", b="h2 h6")  # each sends for six eighths of the time
+    chosen = plugin(KINDS).choose([both])
+    assert chosen.expects["score"] < 0.6
+    assert chosen.expects["jobs"]
+    assert chosen.shifts == {}
+
+
+def test_periods_are_stretched_by_what_the_worst_link_lacks() -> None:
+    kinds = KINDS | {"e": Traffic(0.2, (burst(0, 3, 0.55e9),) * 2, ring(2, 1000))}
+    chosen = plugin(kinds).choose([candidate(a="h1 h5", e="h2 h6")])
+    lacks = 1 - chosen.expects["links"][0]["score"]
+    assert 0.01 < lacks < 0.2
+    if lacks <= 0.05:
+        assert {shift.period_s for shift in chosen.shifts.values()} == {pytest.approx(0.2 * (1 + lacks))}
+    less = plugin(kinds, 1.45e9).choose([candidate(a="h1 h5", e="h2 h6")])
+    lacks = 1 - less.expects["links"][0]["score"]
+    assert 0 < lacks <= 0.05
+    assert {round(shift.period_s, 9) for shift in less.shifts.values()} == {round(0.2 * (1 + lacks), 9)}
+
+
 def test_of_equally_good_candidates_the_schedulers_first_is_taken() -> None:
     apart = candidate(a="h1 h2", b="h5 h6")
     also = candidate(a="h5 h6", b="h1 h2")

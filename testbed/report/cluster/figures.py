@@ -123,7 +123,7 @@ def _stays(axes: Axes, trial: ClusterTrial, rows: Sequence[tuple[str, int]], col
                 clip_on=True,
             )
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    steps = [at for at, (_, accelerator) in enumerate(rows) if accelerator == 0][:: max(1, len(rows) // 8)]
+    steps = [at for at, (_, accelerator) in enumerate(rows) if accelerator == 0][:: max(1, len(rows) // 5)]
     axes.set_yticks(steps, [rows[at][0] for at in steps])
     axes.grid(visible=False)
 

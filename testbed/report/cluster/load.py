@@ -73,6 +73,11 @@ class Life:
         return self.completed_s - self.asked.arrival_s
 
     @property
+    def relative(self) -> float:
+        """Mean iteration time over that alone."""
+        return float(self.iteration_s.mean()) / self.asked.ideal_s
+
+    @property
     def slowdown(self) -> float:
         """Completion time over what all iterations take alone."""
         return self.completion_s / (self.asked.iterations * self.asked.ideal_s)
@@ -85,7 +90,7 @@ class Life:
 
 @dataclass(frozen=True)
 class ClusterTrial:
-    """One trace played: the jobs' lives by name, packets marked between switches, rounds held and jobs moved."""
+    """One trace played: the jobs' lives by name, packets marked by all queues, rounds held and jobs moved."""
 
     name: str
     jobs: dict[str, Life]
@@ -116,7 +121,7 @@ def asked_of(run_dir: Path) -> dict[str, dict[str, Asked]]:
     return dict(found)
 
 
-def trials_of(folder: Path, asked: Mapping[str, Mapping[str, Asked]], watched: tuple[str, ...]) -> list[ClusterTrial]:
+def trials_of(folder: Path, asked: Mapping[str, Mapping[str, Asked]]) -> list[ClusterTrial]:
     """Return the trials of an arm. Raises InputError for missing files, and for a job that did not come to its end."""
     rows = tables.ITERATIONS.read(folder / tables.ITERATIONS.file)
     columns = {name: np.array(rows.numbers(name)) for name in ("rank", "iteration", "begin_s", "end_s", "ce_packets")}
@@ -127,7 +132,7 @@ def trials_of(folder: Path, asked: Mapping[str, Mapping[str, Asked]], watched: t
         event = json.loads(line)
         if "trial" in event:
             events[event["trial"]].append(event)
-    marks = _marked(folder, watched)
+    marks = _marked(folder)
     found = []
     for name, jobs in asked.items():
         zero_s = next(event["t_s"] for event in events[name] if event["event"] == "trial")
@@ -198,14 +203,12 @@ def ideal_trials(alone: Path, asked: Mapping[str, Mapping[str, Asked]]) -> list[
     return found
 
 
-def _marked(folder: Path, watched: tuple[str, ...]) -> dict[str, float]:
-    """Return the packets that the queues between switches marked in each trial, together (counters.csv)."""
+def _marked(folder: Path) -> dict[str, float]:
+    """Return the packets that all queues marked in each trial, together (counters.csv)."""
     rows = tables.COUNTERS.read(folder / tables.COUNTERS.file)
-    columns = zip(
-        rows.text("trial"), rows.text("label"), rows.text("link"), rows.numbers("marked_packets"), strict=True
-    )
     found: dict[str, float] = defaultdict(float)
-    for trial, label, link, marked in columns:
-        if link in watched:
-            found[trial] += np.nan_to_num(marked) * (1 if label == "end" else -1)
+    for trial, label, marked in zip(
+        rows.text("trial"), rows.text("label"), rows.numbers("marked_packets"), strict=True
+    ):
+        found[trial] += np.nan_to_num(marked) * (1 if label == "end" else -1)
     return dict(found)

@@ -5,8 +5,8 @@
          "trials", "iterations",                    traces played; iterations of all jobs in all of them
          "iteration_s": {"mean", "p50", "p99", "worst"}, "trial_mean_s": [...],
          "ce_packets_per_iteration",                CE packets at the receivers per iteration of a job
-         "marked_packets_per_iteration",            marks by the queues between switches per iteration of a job
-         "completion_s", "slowdown", "rho": {"mean", "worst"},      of jobs
+         "marked_packets_per_iteration",            marks by all queues per iteration of a job
+         "relative", "completion_s", "slowdown", "rho": {"mean", "worst"},      of jobs, each with the same weight
          "makespan_s",                              when the last job was done, mean of the trials
          "rounds", "moves",                         rounds of scheduling; running jobs that had to leave
          "waited_share", "adjusted",                time spent waiting for ticks, of all; how often a worker had drifted
@@ -15,7 +15,7 @@
                                 "ce_packets_per_iteration", "arrival_s", "completed_s", "completion_s", "slowdown",
                                 "rho", "stays"}}}},
      "ratios": {"themis/themis+cassini": {"mean", "p50", "p99", "worst", "ce_packets_per_iteration",
-                                          "marked_packets_per_iteration", "completion_s",
+                                          "marked_packets_per_iteration", "relative", "completion_s",
                                           "models": {model: {"mean", "p99", "ce_packets_per_iteration"}}}}}
 
 Means, medians, marks and their ratios are {"value", "low", "high"}, an interval over trials (none with fewer than
@@ -48,9 +48,9 @@ def cluster_arms(run_dir: Path, setting: Mapping[str, Any]) -> dict[str, Trials]
 
     setting: keys name, shortened, rate_bps, links (those between switches), arms.
     """
-    asked, watched = asked_of(run_dir), tuple(setting["links"])
+    asked = asked_of(run_dir)
     found = {
-        name: ideal_trials(run_dir / "alone", asked) if name == IDEAL else trials_of(run_dir / name, asked, watched)
+        name: ideal_trials(run_dir / "alone", asked) if name == IDEAL else trials_of(run_dir / name, asked)
         for name in ORDER
         if name in setting["arms"]
     }
@@ -124,6 +124,11 @@ def _marked(trials: Trials) -> float:
     return sum(one.marked_packets for one in trials) / len(iteration_s(trials))
 
 
+def _relative(trials: Trials) -> float:
+    """Return the mean iteration time of a job over that alone: jobs with short iterations count as much as others."""
+    return float(np.mean([life.relative for life in lives(trials)]))
+
+
 def _completion_s(model: str | None = None) -> Callable[[Trials], float]:
     return lambda trials: float(np.mean([life.completion_s for life in lives(trials, model)]))
 
@@ -149,6 +154,7 @@ def _arm(trials: Trials) -> dict[str, Any]:
         "trial_mean_s": [_mean_s()([one]) for one in trials],
         "ce_packets_per_iteration": stats.estimate([trials], _ce()),
         "marked_packets_per_iteration": stats.estimate([trials], _marked) if played else {"value": None},
+        "relative": _of_jobs(trials, lambda life: life.relative),
         "completion_s": _of_jobs(trials, lambda life: life.completion_s),
         "slowdown": _of_jobs(trials, lambda life: life.slowdown),
         "rho": _of_jobs(trials, lambda life: life.rho),
@@ -206,6 +212,7 @@ def _ratios(above: Trials, below: Trials) -> dict[str, Any]:
         "worst": stats.ratio([above], [below], _worst_s),
         "ce_packets_per_iteration": stats.ratio([above], [below], _ce()),
         "marked_packets_per_iteration": stats.ratio([above], [below], _marked),
+        "relative": stats.ratio([above], [below], _relative),
         "completion_s": stats.ratio([above], [below], _completion_s()),
         "models": {
             model: {

@@ -16,7 +16,7 @@ def arms_table(summary: Mapping[str, Any]) -> Table:
     short = f", shortened by {summary['shortened']:g}" if summary["shortened"] > 1 else ""
     table = _table(f"{summary['scenario']}{short}: what became of the same trace, by arm")
     table.caption = (
-        "CE: marked packets received per iteration of a job; marks: by the queues between switches\n"
+        "CE: marked packets received per iteration of a job; marks: by all queues\n"
         "rho: completion time over that alone, and over the mean number of jobs (Themis); moved: running jobs that left"
     )
     table.add_column("arm")
@@ -40,10 +40,19 @@ def arms_table(summary: Mapping[str, Any]) -> Table:
 
 def ratios_table(summary: Mapping[str, Any]) -> Table:
     """Return a table of the ratios between arms; where the lower one is 0 both counts stand."""
-    table = _table("Ratios between arms")
+    table = _table("Ratios between arms: of iteration times, of completion times, of marks")
+    table.caption = "per job: mean iteration time over that alone, each job with the same weight"
     table.add_column("arms")
-    keys = ("mean", "p50", "p99", "worst", "completion_s", "ce_packets_per_iteration", "marked_packets_per_iteration")
-    for head in ("mean", "p50", "p99", "worst", "completion", "CE", "marks"):
+    keys = (
+        "mean",
+        "p99",
+        "worst",
+        "relative",
+        "completion_s",
+        "ce_packets_per_iteration",
+        "marked_packets_per_iteration",
+    )
+    for head in ("mean", "p99", "worst", "per job", "completion", "CE", "marks"):
         table.add_column(head, justify="right", no_wrap=True)
     for arms, of in summary["ratios"].items():
         table.add_row(arms.replace("/", " / "), *(_ratio(of[key]) for key in keys))
