@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import cases, decisions, guest, native, ns3, setup, table
+from benchmarks import cases, decisions, guest, native, netstorm, ns3, setup, table
 from benchmarks.guest import Moved
 from benchmarks.measure import Turns, in_turns
 from testbed import results
@@ -20,7 +20,7 @@ from testbed.engine.commands import ready_kernel
 from testbed.engine.kernel import Kernel
 from testbed.errors import OrreryError
 
-PARTS = ("traffic", "setup", "decisions")
+PARTS = ("traffic", "setup", "decisions", "netstorm")
 NAME = "bench"
 QUIET_LOAD = 0.5
 POLLS_S = {"cassini-48, controller every 1 s": 1.0, "cassini-48, controller every 0.1 s": 0.1}
@@ -66,6 +66,12 @@ def decided(runs: int) -> Turns[decisions.Timed]:
     return in_turns(systems, runs, _tell)
 
 
+def decided_for_wans(runs: int) -> Turns[dict[str, float]]:
+    """Return how long NETSTORM's decisions take."""
+    systems = {f"{count} nodes": partial(netstorm.trees, count) for count in netstorm.NODE_COUNTS}
+    return in_turns({**systems, "netstorm-9": netstorm.policy_change}, runs, _tell)
+
+
 def machine(kernel: Kernel) -> dict[str, Any]:
     """Return what the figures depend on."""
     models = {
@@ -109,6 +115,15 @@ def measure(parts: list[str], runs: int, short: bool) -> tuple[dict[str, Any], s
         taken = decided(runs)
         figures["decisions"] = _plain(taken)
         texts.append(table.deciding(taken))
+    if "netstorm" in parts:
+        wans = decided_for_wans(runs)
+        fired = netstorm.under_fire(netstorm.SEEDS // (10 if short else 1))
+        compared, dynamic = netstorm.compare_all(short), netstorm.dynamic(short)
+        figures["netstorm"] = {
+            **_plain(wans), "fire": asdict(fired), "compared": list(map(asdict, compared)), "dynamic": dynamic
+        }  # fmt: skip
+        texts += [table.seconds({"netstorm": wans}), table.fired(fired), table.compared(netstorm.medians(compared))]
+        texts.append(table.dynamic(dynamic))
     return figures, "\n".join(text.rstrip("\n") + "\n" for text in texts)
 
 

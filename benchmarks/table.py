@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from benchmarks.decisions import Timed
 from benchmarks.guest import Moved
 from benchmarks.measure import Spread, Turns
+from benchmarks.netstorm import Fired
 
 GUEST, COPYING, NS3, NATIVE = "guest", "guest, payload copied", "ns-3", "this kernel"
 TRAFFIC_NOTES = """\
@@ -76,3 +77,25 @@ def deciding(turns: Turns[Timed]) -> str:
         for name, runs in turns.given.items()
     ]
     return rows(["CASSINI's decision for one link", "wall seconds", "score", "proved best (within 0.01)"], body)
+
+
+def fired(one: Fired) -> str:
+    """Return what the model of NETSTORM's protocol went through, and what went wrong."""
+    counts = ", ".join(f"{count} {what}" for what, count in sorted(one.counts.items()))
+    faults = "".join(f"- {fault}\n" for fault in one.faults)
+    return (
+        f"NETSTORM under fire: {one.seeds} seeds in {one.wall_s:.0f} s, {len(one.faults)} faults; {counts}.\n{faults}"
+    )
+
+
+def compared(medians: Mapping[str, Mapping[str, float]]) -> str:
+    """Return strategies as multiples of the lower bound, in the event simulation."""
+    names = list(next(iter(medians.values())))
+    body = [[name, *(f"{of_one[name]:.2f}" for of_one in medians.values())] for name in names]
+    return rows(["a round, in multiples of the lower bound (median, event simulation)", *medians], body)
+
+
+def dynamic(mean_s: Mapping[str, float]) -> str:
+    """Return the mean round of systems on a network that changes, in the event simulation."""
+    body = [[name, f"{one:.1f}", f"{mean_s['star'] / one:.2f}"] for name, one in mean_s.items()]
+    return rows(["netstorm-9, drawn again every 180 s (event simulation)", "mean round, s", "times faster"], body)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import cases, decisions, guest, measure, native, ns3, setup, table
+from benchmarks import cases, decisions, guest, measure, native, netstorm, ns3, setup, table
 from benchmarks.guest import Moved
 from benchmarks.inside import flows
 from benchmarks.inside.fabric import job_of_all
@@ -264,3 +264,16 @@ def test_the_program_without_a_kernel_says_how_to_get_one(
     assert program.main(["--results", str(tmp_path)]) == EnvironmentLacks.exit_code
     assert "python -m testbed kernel build" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_netstorm_s_decisions_are_timed_and_compared() -> None:
+    assert all(wall_s > 0 for stages in (netstorm.trees(9), netstorm.policy_change()) for wall_s in stages.values())
+    fired = netstorm.under_fire(2)
+    assert fired.counts["rounds completed"] == 2 * 24
+    assert "2 seeds" in table.fired(fired)
+    assert "0 faults" in table.fired(fired)
+    compared = netstorm.Compared("x", 2.0, {name: 2.0 + number for number, name in enumerate(netstorm.STRATEGIES)})
+    text = table.compared(netstorm.medians([compared, compared]))
+    assert "| star | 1.00 |" in text
+    assert "| star, best place | 1.50 |" in text
+    assert "| planned | 5.0 | 2.00 |" in table.dynamic({"star": 10.0, "planned": 5.0})
