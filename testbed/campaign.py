@@ -166,13 +166,16 @@ class Campaign:
 
     def _decide(self, folder: Path) -> decide.TimeShifts | None:
         """Write profiles.json and decision.json from the arm alone; return the time-shifts."""
-        if "cassini" not in self.experiment.scenario.measure.arms:
+        profiled = self.scenario.telemetry.watch == "workers"
+        if "cassini" not in self.scenario.measure.arms and not profiled:
             return None
         self.watcher.stage("deciding time-shifts")
         profiles = decide.measured_profiles(self.experiment, folder / "alone")
         (folder / "profiles.json").write_text(
             as_json({link: [profile.to_dict() for profile in own] for link, own in profiles.items()})
         )
+        if profiled:
+            return None
         decisions = decide.link_decisions(self.experiment, profiles)
         (folder / "decision.json").write_text(as_json([decision.to_dict() for decision in decisions]))
         return decide.time_shifts(self.experiment, decisions)
@@ -231,6 +234,7 @@ def report_setting(experiment: Experiment) -> dict[str, Any]:
         "red": {"min_bytes": red.min_bytes, "max_bytes": red.max_bytes} if red else None,
         "shared_links": list(experiment.shared),
         "jobs": {job.name: list(job.hosts) for job in experiment.jobs},
+        "scale": experiment.scaling.scale,
     }
 
 

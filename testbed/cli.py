@@ -94,6 +94,43 @@ def run(
     raise typer.Exit(0 if outcome.valid else NotValid.exit_code)
 
 
+@app.command()
+def profile(
+    models: Annotated[list[str], typer.Argument(help="Models, as in gpt2 (a wrong one lists those that there are).")],
+    workers: Annotated[int, typer.Option(min=2, help="Workers of each.")] = 2,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples per worker.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="How workers share the model, as in 'pipeline(4)'.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a key, as in --set fabric.scale=10; may be repeated.")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Where profiles are kept.")] = DEFAULT_RESULTS / "profiles",
+    mem: Memory = "2GB",
+) -> None:
+    """Measure jobs one by one on an empty fabric: iteration and Up time, and what each worker sends (plots/, JSON)."""
+    from tempfile import TemporaryDirectory
+
+    from testbed import campaign, profiling, progress, show
+    from testbed import scenario as scenarios
+    from testbed.engine.commands import ready_kernel
+    from testbed.experiment import build
+
+    keys = {"batch": batch, "strategy": strategy}
+    text = profiling.source(models, workers, {key: value for key, value in keys.items() if value is not None})
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "profile.toml"
+        path.write_text(text)
+        loaded = scenarios.load(str(path), tuple(settings or ()))
+        text = scenarios.effective(path, tuple(settings or ()))
+    made = build(loaded, "profile")
+    console = _console()
+    machine = _machine(mem, loaded.measure.seed, real_time=False)
+    with progress.watcher(console) as watcher:
+        outcome = campaign.Campaign(made, text, ready_kernel(), results, watcher, machine.memory_bytes).run()
+    show.profiles(console, list(profiling.rows(outcome.folder, made.scaling.scale)))
+    show.outcome(console, outcome)
+    raise typer.Exit(0 if outcome.valid else NotValid.exit_code)
+
+
 @app.command("list")
 def list_(
     keys: Annotated[bool, typer.Option("--keys", help="List every scenario key with its default.")] = False,

@@ -36,7 +36,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A validated scenario made concrete. `shared` maps every directed link that several jobs load to their names."""
+    """A validated scenario made concrete.
+
+    `shared` maps every directed link that is watched to the names of the jobs that load it: those that several share,
+    or the workers' own (telemetry.watch).
+    """
 
     scenario: Scenario
     scaling: Scaling
@@ -118,6 +122,8 @@ def build(scenario: Scenario, where: str, base: Path = Path()) -> Experiment:
     routes = Routes(topology)
     loads = {job.name: pairs(job) for job in jobs}
     shared = routes.shared_links(loads)
+    if scenario.telemetry.watch == "workers":
+        shared = {f"{host}->{topology.uplink(host)}": [job.name] for job in jobs for host in dict.fromkeys(job.hosts)}
     if scenario.require.shared_links and not shared:
         raise InputError(where, "the jobs share no directed link", "move workers, or set require.shared_links = false")
     used = sorted({link for job in loads.values() for src, dst in job for link in routes.route(src, dst)})

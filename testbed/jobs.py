@@ -12,6 +12,8 @@ from testbed.errors import InputError
 from testbed.net.topology import Topology
 from testbed.scenario import JobKeys, Scenario
 from workloads import models, traces
+from workloads.models import inference
+from workloads.strategies.experts import Inference
 from workloads.training.plan import Conduct, JobPlan
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -55,14 +57,32 @@ def conduct_of(keys: JobKeys, workers: int) -> tuple[Conduct, ...]:
 
 
 def _planned(keys: JobKeys, scenario: Scenario, base: Path, common: dict[str, Any]) -> JobPlan:
+    if keys.model == inference.NAME:
+        return inference.job_plan(_inference(keys, len(common["hosts"])), **common)
     if keys.model is not None:
         return models.job_plan(
             keys.model, mtu_bytes=scenario.fabric.mtu_bytes, sizing=keys.sizing, batch=keys.batch,
             communication_s=keys.communication, compute_factor=keys.compute_factor, volume=keys.volume,
-                strategy=keys.strategy, **common,
+            strategy=keys.strategy, **common,
         )  # fmt: skip
     assert keys.trace is not None
     return traces.job_plan(_trace(keys.trace, base), trace_format=keys.trace_format, clock_hz=keys.clock_hz, **common)
+
+
+def _inference(keys: JobKeys, workers: int) -> Inference:
+    moe = keys.moe
+    expert_workers = workers // 2 if moe.expert_workers is None else moe.expert_workers
+    if not 1 <= expert_workers < workers:
+        mend = f"give 1 to {workers - 1}: the others compute attention"
+        raise InputError(f"job {keys.name}, moe.expert_workers", f"{expert_workers} of {workers} workers", mend)
+    try:
+        return Inference(
+            experts=moe.experts, top=moe.top, tokens=moe.tokens, hidden=moe.hidden, layers=moe.layers,
+            attention_s=moe.attention * keys.compute_factor, expert_s=moe.expert * keys.compute_factor,
+            attention_workers=workers - expert_workers, expert_workers=expert_workers, microbatches=moe.microbatches,
+        )  # fmt: skip
+    except InputError as error:
+        raise InputError(f"job {keys.name}, moe.{error.where}", error.what, error.mend) from None
 
 
 def _trace(name: str, base: Path) -> Path:

@@ -20,7 +20,8 @@ Arm = Literal["alone", "together", "random", "cassini"]
 ClusterArm = Literal["themis", "themis+cassini", "pollux", "pollux+cassini", "random", "random+cassini", "ideal"]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
-MODEL_KEYS = ("batch", "communication", "compute_factor", "sizing", "strategy", "volume")
+MODEL_KEYS = ("batch", "communication", "compute_factor", "sizing", "strategy", "volume", "moe")
+MOE = "moe-dispatch-combine"
 TRACE_KEYS = ("trace_format", "clock_hz")
 
 
@@ -93,6 +94,24 @@ class TransportKeys(Part):
         return self
 
 
+class MoeKeys(Part):
+    """The workload moe-dispatch-combine (workloads.strategies.experts); unless given, as DeepSeek-V3's layers are.
+
+    The last `expert_workers` of the job's workers (half of them, if not given) have the `experts`, the others compute
+    attention for `tokens` each; `attention` and `expert` are the compute of one layer for all of them, assumptions.
+    """
+
+    experts: Annotated[int, Field(ge=1, le=100_000)] = 256
+    top: Annotated[int, Field(ge=1, le=1000)] = 8
+    tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 128
+    hidden: Annotated[int, Field(ge=1, le=1_000_000)] = 7168
+    layers: Annotated[int, Field(ge=1, le=1000)] = 58
+    attention: Delay = 400e-6
+    expert: Delay = 300e-6
+    expert_workers: Annotated[int, Field(ge=1, le=4096)] | None = None
+    microbatches: Annotated[int, Field(ge=1, le=64)] = 1
+
+
 class JobKeys(Part):
     """One training job: a model of ours, or a trace (a Chakra execution trace, a text workload of ASTRA-sim or AICB).
 
@@ -115,6 +134,7 @@ class JobKeys(Part):
     compute_factor: Annotated[float, Field(gt=0, le=1000)] = 1.0
     sizing: Literal["published-up", "parameters"] | None = None
     strategy: str | None = None
+    moe: MoeKeys = MoeKeys()
     volume: Literal["published", "architecture"] = "published"
     trace_format: Literal["chakra", "astra-sim", "aicb"] | None = None
     clock_hz: Annotated[float, Field(gt=0, le=1e15)] | None = None
@@ -130,6 +150,10 @@ class JobKeys(Part):
         given = [key for key in foreign if getattr(self, key) != type(self).model_fields[key].default]
         if given:
             raise ValueError(f"{given[0]} is a key of {'traces' if foreign is TRACE_KEYS else 'models'}")
+        alien = [key for key in MODEL_KEYS if (key == "moe") != (self.model == MOE) and key != "compute_factor"]
+        given = [key for key in alien if getattr(self, key) != type(self).model_fields[key].default]
+        if self.model is not None and given:
+            raise ValueError(f"{given[0]} is no key of {self.model}")
         return self
 
     @property
@@ -244,10 +268,14 @@ class CaptureKeys(Part):
 
 
 class TelemetryKeys(Part):
-    """How often things are read, in virtual time."""
+    """How often things are read, in virtual time, and which ports: of links that jobs share, or every worker's.
+
+    With `watch = "workers"` a run measures what every worker sends, job by job alone: profiles and traffic pictures.
+    """
 
     controller_interval: Delay = 0.1
     queue_interval: Delay = 5e-3
+    watch: Literal["shared", "workers"] = "shared"
     capture: CaptureKeys = CaptureKeys()
 
     @model_validator(mode="after")
@@ -288,6 +316,8 @@ class Scenario(Part):
         names = [job.name for job in self.job]
         if len(set(names)) != len(names):
             raise ValueError("two jobs have the same name")
+        if self.telemetry.watch == "workers" and (self.measure.arms != ("alone",) or not self.job):
+            raise ValueError('telemetry.watch = "workers" measures jobs one by one: give [[job]] and arms = ["alone"]')
         hosts = [host for job in self.job for host in job.named_hosts]
         twice = sorted({host for host in hosts if hosts.count(host) > 1})
         if twice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from testbed.campaign import Outcome
 from testbed.cluster import ClusterExperiment
 from testbed.experiment import LEAD_S, Experiment
 from testbed.fidelity import Check
+from testbed.profiling import Row
 from testbed.report.cluster import table as cluster_table
 from testbed.report.table import arms_table, ratios_table, validation_table, waits_table
 from testbed.units import show_delay, show_rate, show_size
@@ -82,6 +83,17 @@ def outcome(console: Console, made: Outcome) -> None:
     console.print(f"results: {_short(made.folder)}", highlight=False)
     if plots := sorted((made.folder / "plots").glob("*.png")):
         console.print(f"plots:   {_short(plots[0].parent)}: {', '.join(path.stem for path in plots)}", highlight=False)
+
+
+def profiles(console: Console, rows: Sequence[Row]) -> None:
+    """Show what was measured of each job alone, one line for every worker's port; rates are unscaled."""
+    table = Table(title="Profiles, rates unscaled", title_justify="left")
+    for column in ("job", "port", "iteration", "Up", "mean", "peak"):
+        table.add_column(column)
+    for row in rows:
+        times = [f"{1e3 * seconds:.2f} ms" for seconds in (row.iteration_s, row.up_s)]
+        table.add_row(row.job, row.link, *times, *(f"{rate / 1e9:.2f} Gbit/s" for rate in (row.mean_bps, row.peak_bps)))
+    console.print(table)
 
 
 def verdict(console: Console, checks: dict[str, list[Check]]) -> None:

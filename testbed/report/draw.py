@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from testbed.report.figures.circles import circles
 from testbed.report.figures.iterations import cdf, gantt
 from testbed.report.figures.links import queue, utilisation
 from testbed.report.figures.marks import ce_marks
+from testbed.report.figures.traffic import ports, traffic
 from testbed.report.load import Setting, arms_of
 
 
@@ -28,6 +30,9 @@ def draw_all(run_dir: Path, scenario: Mapping[str, Any]) -> list[Path]:
     """
     setting, arms = Setting.of(scenario), arms_of(run_dir)
     wanted: dict[str, Callable[[], Figure]] = {"iteration-times": lambda: cdf(arms, setting)}
+    if list(arms) == ["alone"]:
+        watched = {job for job in setting.jobs if ports(setting, job)}
+        wanted |= {f"traffic-{job}": partial(traffic, arms["alone"], setting, job) for job in sorted(watched)}
     decisions = decisions_of(run_dir)
     if any(name != "alone" for name in arms):
         wanted |= {"phases": lambda: gantt(arms, setting), "ce-marks": lambda: ce_marks(arms, setting)}

@@ -27,7 +27,8 @@ WAITS = ("held_s", "lost_s", "adjusted")
 class Setting:
     """What the report must know of a scenario, after scaling.
 
-    Rates in bit/s, RED thresholds in bytes (None without marking), directed links that jobs share, hosts of each job.
+    Rates in bit/s, RED thresholds in bytes (None without marking), directed links that jobs share (or all workers'
+    own), hosts of each job; `scale` is what rates and bytes were divided by.
     """
 
     name: str
@@ -36,10 +37,11 @@ class Setting:
     red_max_bytes: int | None
     shared_links: tuple[str, ...]
     jobs: dict[str, tuple[str, ...]]
+    scale: float = 1.0
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Setting:
-        """Read keys name, rate_bps, red {min_bytes, max_bytes} or null, shared_links, jobs {name: hosts}.
+        """Read keys name, rate_bps, red {min_bytes, max_bytes} or null, shared_links, jobs {name: hosts}, scale.
 
         Raises InputError that names the key that is missing.
         """
@@ -52,6 +54,7 @@ class Setting:
                 red_max_bytes=red["max_bytes"],
                 shared_links=tuple(raw["shared_links"]),
                 jobs={str(job): tuple(hosts) for job, hosts in raw["jobs"].items()},
+                scale=float(raw.get("scale", 1.0)),
             )
         except KeyError as error:
             raise InputError(

@@ -24,6 +24,7 @@ ARM, CAMPAIGN = "testbed.arm", "testbed.campaign"
 PROGRAMS = "testbed.programs"
 CLUSTER, CLUSTER_CAMPAIGN = "testbed.cluster", "testbed.cluster_campaign"
 TIMELINE, TIMELINE_CHECKS = "testbed.timeline", "testbed.timeline_checks"
+PROFILING = "testbed.profiling"
 PROGRESS, SHOW, CLI = "testbed.progress", "testbed.show", "testbed.cli"
 
 # Every room, and the rooms it may import from beside itself. A name stands for all modules below it.
@@ -53,10 +54,11 @@ ROOMS: dict[str, set[str]] = {
     TIMELINE_CHECKS: {ERRORS, FIDELITY, TELEMETRY},
     CLUSTER_CAMPAIGN: {ERRORS, SCENARIO, CAMPAIGN, CLUSTER, FIDELITY, TIMELINE_CHECKS, PLACEMENT, REPORT},
     PROGRAMS: {ERRORS},
+    PROFILING: {ERRORS, CASSINI, REPORT},
     PROGRESS: set(),
-    SHOW: {UNITS, CAMPAIGN, CLUSTER, EXPERIMENT, FIDELITY, REPORT, ENGINE},
-    CLI: {ERRORS, UNITS, SCENARIO, SCHEMA, RESULTS, EXPERIMENT, CAMPAIGN, CLUSTER, CLUSTER_CAMPAIGN, PROGRESS, SHOW,
-          REPORT, ENGINE, NET},
+    SHOW: {PROFILING, UNITS, CAMPAIGN, CLUSTER, EXPERIMENT, FIDELITY, REPORT, ENGINE},
+    CLI: {PROFILING, ERRORS, UNITS, SCENARIO, SCHEMA, RESULTS, EXPERIMENT, CAMPAIGN, CLUSTER, CLUSTER_CAMPAIGN,
+          PROGRESS, SHOW, REPORT, ENGINE, NET},
     "testbed.__main__": {CLI},
 }  # fmt: skip
 # Measures the others from outside: it may look anywhere, and nobody looks at it.

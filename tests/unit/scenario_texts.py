@@ -130,6 +130,7 @@ BAD = {
     "queues watched too often": _more('[telemetry]\nqueue_interval = "1 us"', "telemetry: queue_interval", "100 us"),
     "asked too often": _more('[telemetry]\ncontroller_interval = "1 us"', "telemetry: controller_interval", "1 ms"),
     "capture of nothing": _more("[telemetry.capture]\nsnap_bytes = 1", "telemetry.capture.snap_bytes: ", "to 64"),
+    "workers watched in all arms": _more('[telemetry]\nwatch = "workers"', 'telemetry.watch = "workers"', '["alone"]'),
     # the transport
     "a transport nobody has": _more(
         '[transport]\ncongestion_control = "hpcc"', "transport.congestion_control: ", "'dctcp', 'cubic'"

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed import experiment, scenario
 from testbed.errors import InputError
 from workloads.models import STEP_LATENCY_S, goodput_bps, job_plan
 from workloads.strategies import experts, transformers
@@ -275,3 +276,44 @@ def test_what_cannot_be_shared_out_is_refused(model: str, workers: int, rest: di
 def test_an_inference_that_cannot_be_is_refused(key: str, value: Any) -> None:
     with pytest.raises(InputError, match=key):
         experts.Inference(**{key: value})
+
+
+# As scenarios
+
+
+def built(**job: Any) -> JobPlan:
+    keys = {"name": "a", "workers": 8, "model": "moe-dispatch-combine", **job}
+    raw = {"name": "x", "title": "x", "job": [keys], "require": {"shared_links": False}}
+    return experiment.build(scenario.Scenario.model_validate(raw), "x").jobs[0]
+
+
+def test_an_inference_is_a_job_of_a_scenario() -> None:
+    plan = built(moe={"experts": 64, "top": 4, "layers": 3, "expert_workers": 2}, compute_factor=1.2)
+    assert plan.compute_s == pytest.approx(3 * 1.2 * 700e-6)
+    assert {destination for source, destination in plan.connections() if source == 0} == {6, 7}
+    assert "6 attention workers of 128 tokens each, 2 expert workers" in plan.note
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        ({"moe": {"expert_workers": 8}}, "job a, moe.expert_workers: 8 of 8 workers"),
+        ({"moe": {"top": 300}}, "job a, moe.top: 300 of 256 experts"),
+        ({"moe": {"microbatches": 64, "tokens": 8}}, "job a, moe.microbatches: 64"),
+    ],
+)
+def test_keys_of_an_inference_are_named(job: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        built(**job)
+
+
+@pytest.mark.parametrize("job", [{"batch": 8}, {"model": "gpt2", "moe": {"top": 2}}])
+def test_keys_of_others_are_refused(job: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="is no key of"):
+        built(**job)
+
+
+@pytest.mark.parametrize("name", ["gpt1-data", "gpt2-pipeline", "gpt3-tensor", "gpt3-hybrid"])
+def test_the_papers_pictures_watch_every_worker(name: str) -> None:
+    made = experiment.build(scenario.load(f"traffic-{name}"), name)
+    assert list(made.shared) == [f"{host}->leaf1" for host in made.jobs[0].hosts]
