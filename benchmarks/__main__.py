@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import cases, decisions, guest, native, netstorm, ns3, setup, table
+from benchmarks import cases, decisions, guest, loops, native, netstorm, ns3, plots, setup, table
 from benchmarks.guest import Moved
 from benchmarks.measure import Turns, in_turns
 from testbed import results
@@ -20,7 +20,7 @@ from testbed.engine.commands import ready_kernel
 from testbed.engine.kernel import Kernel
 from testbed.errors import OrreryError
 
-PARTS = ("traffic", "setup", "decisions", "netstorm")
+PARTS = ("traffic", "setup", "decisions", "loops", "netstorm")
 NAME = "bench"
 QUIET_LOAD = 0.5
 POLLS_S = {"cassini-48, controller every 1 s": 1.0, "cassini-48, controller every 0.1 s": 0.1}
@@ -61,7 +61,7 @@ def set_up(kernel: Kernel, runs: int, short: bool) -> dict[str, Turns[dict[str, 
 
 
 def decided(runs: int) -> Turns[decisions.Timed]:
-    """Return how long decisions take."""
+    """Return how long decisions for one link take."""
     systems = {f"{count} jobs": partial(decisions.decide_for, count) for count in decisions.JOB_COUNTS}
     return in_turns(systems, runs, _tell)
 
@@ -70,6 +70,19 @@ def decided_for_wans(runs: int) -> Turns[dict[str, float]]:
     """Return how long NETSTORM's decisions take."""
     systems = {f"{count} nodes": partial(netstorm.trees, count) for count in netstorm.NODE_COUNTS}
     return in_turns({**systems, "netstorm-9": netstorm.policy_change}, runs, _tell)
+
+
+def ranked(runs: int) -> Turns[decisions.Ranked]:
+    """Return how long the module takes, and how that grows."""
+    name = f"24 servers, {decisions.CANDIDATES} candidates"
+    grown = {f"{jobs} jobs, tied by loops": partial(decisions.grown, jobs) for jobs in decisions.GROWTH}
+    return in_turns({name: decisions.cluster} | grown, runs, _tell)
+
+
+def precise(runs: int) -> Turns[decisions.Precise]:
+    """Return what decisions lose and take by precision."""
+    systems = {f"{degrees}°": partial(decisions.precision, degrees) for degrees in decisions.PRECISIONS_DEG}
+    return in_turns(systems, runs, _tell)
 
 
 def machine(kernel: Kernel) -> dict[str, Any]:
@@ -94,8 +107,8 @@ def _plain(turns: Turns[Any]) -> dict[str, Any]:
     return {"runs": given, "skipped": turns.skipped}
 
 
-def measure(parts: list[str], runs: int, short: bool) -> tuple[dict[str, Any], str]:
-    """Return all figures, as JSON has them, and the table."""
+def measure(parts: list[str], runs: int, short: bool, folder: Path) -> tuple[dict[str, Any], str]:
+    """Return all figures, as JSON has them, and the table; plots are put into the folder."""
     kernel = ready_kernel()
     figures: dict[str, Any] = {"machine": machine(kernel), "runs": runs, "short": short}
     load = figures["machine"]["load"]
@@ -112,9 +125,14 @@ def measure(parts: list[str], runs: int, short: bool) -> tuple[dict[str, Any], s
         figures["setup"] = {name: _plain(turns) for name, turns in staged.items()}
         texts.append(table.seconds(staged))
     if "decisions" in parts:
-        taken = decided(runs)
-        figures["decisions"] = _plain(taken)
-        texts.append(table.deciding(taken))
+        taken, module, by_degrees = decided(runs), ranked(runs), precise(runs)
+        figures |= {"decisions": _plain(taken), "module": _plain(module), "precision": _plain(by_degrees)}
+        texts += [table.deciding(taken), table.ranking(module), table.precision(by_degrees)]
+        plots.precision(by_degrees.given, folder / "precision")
+    if "loops" in parts:
+        reached = loops.measure()
+        figures["loops"] = asdict(reached)
+        texts.append(table.loops(reached))
     if "netstorm" in parts:
         wans = decided_for_wans(runs)
         fired = netstorm.under_fire(netstorm.SEEDS // (10 if short else 1))
@@ -139,7 +157,7 @@ def main(arguments: list[str]) -> int:
         parser.error("--runs: at least 1")
     try:
         with results.in_progress(asked.results, NAME) as folder:
-            figures, text = measure(asked.only, asked.runs, asked.short)
+            figures, text = measure(asked.only, asked.runs, asked.short, folder)
             (folder / "bench.json").write_text(json.dumps(figures, indent=1) + "\n")
             (folder / "bench.md").write_text(text)
             results.publish(folder, asked.results / NAME)

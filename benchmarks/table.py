@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.decisions import Timed
+from benchmarks.decisions import Precise, Ranked, Timed
 from benchmarks.guest import Moved
+from benchmarks.loops import Reached
 from benchmarks.measure import Spread, Turns
 from benchmarks.netstorm import Fired
 
@@ -66,17 +67,74 @@ def _stage(name: str) -> Callable[[dict[str, float]], float]:
 
 
 def deciding(turns: Turns[Timed]) -> str:
-    """Return how long decisions take."""
+    """Return how long decisions for one link take."""
     body = [
         [
             name,
             show(turns.spread(name, lambda one: one.wall_s), 3),
             f"{runs[0].score:.3f}",
+            f"{runs[0].bound:.3f}",
             "yes" if runs[0].proved else "no",
         ]
         for name, runs in turns.given.items()
     ]
-    return rows(["CASSINI's decision for one link", "wall seconds", "score", "proved best (within 0.01)"], body)
+    return rows(
+        ["CASSINI's decision for one link", "wall seconds", "score", "at most", "proved best (within 0.01)"], body
+    )
+
+
+def ranking(turns: Turns[Ranked]) -> str:
+    """Return how long the module takes, and what it reaches."""
+    body = [
+        [
+            name,
+            f"{runs[0].jobs}",
+            f"{runs[0].links}",
+            show(turns.spread(name, lambda one: one.wall_s), 2),
+            f"{max(one.peak_bytes for one in runs) / 1e6:.0f}",
+            f"{runs[0].unshifted:.3f}",
+            f"{runs[0].score:.3f}",
+            f"{runs[0].best:.3f}",
+        ]
+        for name, runs in turns.given.items()
+    ]
+    header = [
+        "the module",
+        "jobs",
+        "links",
+        "wall seconds",
+        "peak MB",
+        "without shifts",
+        "score",
+        "each link by itself",
+    ]
+    return rows(header, body)
+
+
+def precision(turns: Turns[Precise]) -> str:
+    """Return what a decision loses and takes by precision."""
+    best = max(runs[0].score for runs in turns.given.values())
+    body = [
+        [
+            name,
+            f"{runs[0].score:.4f}",
+            f"{100 * runs[0].score / best:.2f} %",
+            show(turns.spread(name, lambda one: one.wall_s), 1, 1e3),
+        ]
+        for name, runs in turns.given.items()
+    ]
+    return rows(["precision", "score, on half a degree", "of the best", "ms for three jobs"], body)
+
+
+def loops(reached: Reached) -> str:
+    """Return what each rule for loops reaches."""
+    body = [[rule, f"{reached.single[rule]:.4f}", f"{reached.chosen[rule]:.4f}"] for rule in reached.single]
+    note = (
+        f"\n{reached.looped} of {reached.placements} placements have a loop; in {reached.hopeless} of "
+        f"{reached.decisions} decisions every candidate has one. Each link by itself could have {reached.best:.4f} in "
+        "the mean of the placements with loops.\n"
+    )
+    return rows(["rule", "score where there is a loop", "score of the chosen candidate"], body) + note
 
 
 def fired(one: Fired) -> str:

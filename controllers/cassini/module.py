@@ -30,7 +30,7 @@ from controllers.cassini.affinity import (
     time_shifts,
 )
 from controllers.cassini.circle import ANGLES, LONGEST_S, QUANTUM_S, UnifiedCircle, lay, quantise, slot_of
-from controllers.cassini.compatibility import Rotation, least, score, settle
+from controllers.cassini.compatibility import Rotation, least, settle
 from controllers.cassini.decision import TIE, Decision, describe
 from controllers.cassini.search import Outcome
 from controllers.cassini.system import Load, System
@@ -171,15 +171,19 @@ class _Knot:
     def delays_s(self, turned: Sequence[int]) -> dict[str, float]:
         """Return the delay of each job for its rotation; none where the nearest slots made that worse than none."""
         delays = {job: at * self.slot_s[job] for job, at in zip(self.jobs, turned, strict=True)}
-        still = dict.fromkeys(self.jobs, 0.0)
-        scores, unshifted = (self.system.mean(self.scores(shifts)) for shifts in (delays, still))
-        return delays if scores >= unshifted else still
+        worse = self.system.mean(self.scores(delays)) < self.system.mean(self.unshifted)
+        return dict.fromkeys(self.jobs, 0.0) if worse else delays
+
+    @cached_property
+    def unshifted(self) -> list[float]:
+        """Return the score of each link vertex without time-shifts."""
+        return self.scores(dict.fromkeys(self.jobs, 0.0))
 
     def scores(self, shifts_s: Mapping[str, float]) -> list[float]:
         """Return the score of each link vertex, shifts to the nearest slot from the first job on."""
         return [
-            score(circle, rotations(circle, shifts_s), vertex.capacity_bps)
-            for vertex, circle in zip(self.vertices, self.circles, strict=True)
+            1 - alone.excess(dict(enumerate(rotations(circle, shifts_s))))
+            for alone, circle in zip(self.alone, self.circles, strict=True)
         ]
 
 
@@ -329,8 +333,8 @@ def _evaluate(
 ) -> Evaluation:
     links = []
     for knot in planned:
-        reached, still = knot.scores(shifts_s), knot.scores(dict.fromkeys(knot.jobs, 0.0))
-        for vertex, system, now, before in zip(knot.vertices, knot.alone, reached, still, strict=True):
+        reached = knot.scores(shifts_s)
+        for vertex, system, now, before in zip(knot.vertices, knot.alone, reached, knot.unshifted, strict=True):
             best, bound = 1 - found[system.key].excess, 1 - found[system.key].lower
             links.append(LinkScore(vertex.links, vertex.jobs, knot.name, now, before, max(best, now), max(bound, now)))
     return Evaluation(

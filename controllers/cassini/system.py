@@ -231,13 +231,14 @@ def _by_rotation(partial: Floats, demand: Floats, of: Callable[[Floats], Floats]
     """Return the mean of `of(partial + delayed demand)` in place, for each delay that makes a difference."""
     length, cases = len(demand), partial.shape[:-1]
     count, slots = math.gcd(partial.shape[-1], length), math.lcm(partial.shape[-1], length)
-    base = np.tile(partial, slots // partial.shape[-1]).reshape(*cases, 1, slots // length, length)
+    whole = partial if slots == partial.shape[-1] else np.tile(partial, slots // partial.shape[-1])
+    base = whole.reshape(*cases, 1, slots // length, length)
     twice = np.concatenate([demand, demand])
     delayed = as_strided(twice[length:], (count, 1, length), (-twice.strides[0], 0, twice.strides[0]), writeable=False)
     result = np.empty((*cases, count))
     chunk = max(1, _CHUNK_CELLS // (slots * math.prod(cases)))
     for first in range(0, count, chunk):
-        result[..., first : first + chunk] = of(base + delayed[first : first + chunk]).sum(axis=(-2, -1))
+        np.add.reduce(of(base + delayed[first : first + chunk]), axis=(-2, -1), out=result[..., first : first + chunk])
     return result / slots
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import cases, decisions, guest, measure, native, netstorm, ns3, setup, table
+from benchmarks import cases, decisions, guest, loops, measure, native, netstorm, ns3, placements, setup, table
 from benchmarks.guest import Moved
 from benchmarks.inside import flows
 from benchmarks.inside.fabric import job_of_all
@@ -240,16 +240,64 @@ def test_decisions_are_about_jobs_that_do_not_all_fit(count: int) -> None:
     assert len({profile.period_s for profile in decisions.profiles(8)}) == 8
 
 
+def test_candidates_are_of_one_cluster_with_few_jobs_a_link() -> None:
+    drawn = placements.candidates(4, 8, 3, seed=2)
+    assert drawn == placements.candidates(4, 8, 3, seed=2)
+    assert all(2 <= len(link.profiles) <= 3 for placement in drawn for link in placement.links)
+    assert len({placement.links for placement in drawn}) == 4
+
+
+def test_scattered_jobs_are_on_twice_as_many_links() -> None:
+    made = decisions.grown(6)
+    assert (made.jobs, made.links) == (6, 12)
+    assert made.unshifted <= made.score <= made.best
+    assert made.peak_bytes > 10_000_000
+
+
+def test_finer_angles_lose_no_score() -> None:
+    fine, coarse = decisions.precision(8), decisions.precision(128)
+    assert fine.score > coarse.score
+
+
+def test_rules_for_loops() -> None:
+    """Every rule on placements with and without a loop; the module's is the best of them by its own measure."""
+    drawn = [loops.Case(placement) for placement in placements.candidates(3, 4, 2, 0, periods_s=placements.EVEN_S)]
+    for case in drawn:
+        found = {rule: case.score(shifts(case)) for rule, shifts in loops.RULES.items()}
+        assert found["together"] >= max(found.values()) - 0.01
+        assert max(found.values()) <= case.best + 0.01
+        if case.looped:
+            assert found["drop"] == found["nothing"]
+        else:
+            assert found["drop"] == pytest.approx(case.best, abs=0.01)
+
+
+def test_a_choice_without_a_candidate_free_of_loops_is_the_schedulers_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "CANDIDATES", 2)
+    monkeypatch.setattr(loops, "WORKERS", 2)
+    reached = loops.measure(2)
+    assert reached.placements == 4
+    assert 1 <= reached.looped <= 4
+    assert reached.chosen["together"] >= reached.chosen["drop"] - 1e-9
+    if reached.hopeless == 2:
+        assert reached.chosen["drop"] == reached.chosen["nothing"]
+
+
 def test_the_program_keeps_table_and_figures(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(program, "ready_kernel", lambda: KERNEL)
     monkeypatch.setattr(decisions, "JOB_COUNTS", (2,))
+    monkeypatch.setattr(decisions, "GROWTH", (4,))
+    monkeypatch.setattr(decisions, "PRECISIONS_DEG", (5, 64))
     assert program.main(["--only", "decisions", "--runs", "2", "--results", str(tmp_path)]) == 0
     text = (tmp_path / "bench" / "bench.md").read_text()
     figures = json.loads((tmp_path / "bench" / "bench.json").read_text())
     assert capsys.readouterr().out == text
     assert "| 2 jobs |" in text
+    assert "| 4 jobs, tied by loops | 4 | 8 |" in text
+    assert "| 64° |" in text
+    assert (tmp_path / "bench" / "precision.png").stat().st_size > 5000
     assert [run["proved"] for run in figures["decisions"]["runs"]["2 jobs"]] == [True, True]
     assert [path.name for path in tmp_path.iterdir()] == ["bench"]
 
