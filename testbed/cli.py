@@ -64,6 +64,9 @@ def run(
 
     console = _console()
     path = scenarios.find(scenario)
+    if scenarios.is_wide(path):
+        _run_wide(console, path, tuple(settings or ()), dry_run, results, mem)
+        return
     overrides = (*(settings or ()), *(("cluster.shortened=1",) if full else ()))
     loaded = scenarios.load(scenario, overrides)
     if full and loaded.cluster is None:
@@ -131,6 +134,33 @@ def profile(
     raise typer.Exit(0 if outcome.valid else NotValid.exit_code)
 
 
+def _run_wide(console: Console, path: Path, settings: tuple[str, ...], dry_run: bool, results: Path, mem: str) -> None:
+    """`run` of a scenario whose network is a wide-area one."""
+    from testbed import scenario as scenarios
+    from testbed.geo import experiment, keys, show
+
+    loaded = keys.load(path, settings)
+    made = experiment.build(loaded, path.parent)
+    machine = _machine(mem, loaded.measure.seed, real_time=False)
+    if dry_run:
+        show.experiment(console, made)
+        return
+    from testbed import progress
+    from testbed.engine.commands import ready_kernel
+    from testbed.geo.campaign import WideCampaign
+
+    source = scenarios.effective(path, settings)
+    kernel = ready_kernel()
+    try:
+        with progress.watcher(console) as watcher:
+            came = WideCampaign(made, source, kernel, results, watcher, machine.memory_bytes).run()
+    except KeyboardInterrupt:
+        console.print("stopped; earlier results are as they were")
+        raise typer.Exit(130) from None
+    show.outcome(console, came)
+    raise typer.Exit(0 if came.valid else NotValid.exit_code)
+
+
 @app.command("list")
 def list_(
     keys: Annotated[bool, typer.Option("--keys", help="List every scenario key with its default.")] = False,
@@ -140,13 +170,15 @@ def list_(
 
     console = _console()
     if keys:
+        from testbed.geo.keys import WideScenario
         from testbed.schema import schema
 
-        for key, kind, default in schema():
+        of_both = dict.fromkeys([*schema(), *schema(WideScenario)])
+        for key, kind, default in of_both:
             console.print(f"{key:<34} {kind:<28} {default}", highlight=False, markup=False)
         return
     for name in scenarios.names():
-        console.print(f"{name:<22} {scenarios.load(name).title}", highlight=False)
+        console.print(f"{name:<22} {scenarios.title(name)}", highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -1,16 +1,30 @@
-"""Programs of ours that run beside another one, as long as it does."""
+"""Programs of ours in a guest: what they tell the launcher, and those that run beside another one."""
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from testbed.errors import NotValid
 
 ENDS_WITHIN_S = 10.0
+
+
+class Status:
+    """Tells the launcher, who alone has a wall clock, what the guest is doing and how far its virtual time is."""
+
+    def __init__(self, path: str | None) -> None:
+        self._file = Path(path).open("w", buffering=1) if path else None  # noqa: SIM115 - as long as the process
+
+    def say(self, **message: object) -> None:
+        """Send one message; without a launcher it is dropped."""
+        if self._file:
+            self._file.write(json.dumps(message) + "\n")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -22,6 +22,7 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
 MODEL_KEYS = ("batch", "communication", "compute_factor", "sizing", "strategy", "volume", "moe")
 MOE = "moe-dispatch-combine"
+Kind = TypeVar("Kind", bound=BaseModel)
 TRACE_KEYS = ("trace_format", "clock_hz")
 
 
@@ -325,9 +326,20 @@ class Scenario(Part):
         return self
 
 
-def names() -> list[str]:
-    """Return the names of the scenarios that come with the project, sorted."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+def names(wide: bool | None = None) -> list[str]:
+    """Return the names of the scenarios that come with the project, sorted; those on wide-area networks alone, or
+    all but those, where `wide` says so."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml") if wide is None or is_wide(path) == wide)
+
+
+def is_wide(path: Path) -> bool:
+    """Return whether a scenario's network is a wide-area one: it has a table `wan` (see testbed.geo.keys)."""
+    return "wan" in read(path)
+
+
+def title(name: str) -> str:
+    """Return what a scenario that comes with the project is about."""
+    return str(read(find(name)).get("title", ""))
 
 
 def find(name_or_path: str) -> Path:
@@ -347,6 +359,11 @@ def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Scenario:
     Raises InputError that names the file, the key and what would be right.
     """
     path = find(name_or_path)
+    return validated(Scenario, read(path, settings), path)
+
+
+def read(path: Path, settings: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Read a scenario file, with overrides; nothing of what it says is checked yet. Raises InputError."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -355,8 +372,13 @@ def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Scenario:
         raise InputError(str(path), f"is not TOML: {error}") from error
     for setting in settings:
         _override(raw, setting)
+    return raw
+
+
+def validated(kind: type[Kind], raw: dict[str, Any], path: Path) -> Kind:
+    """Return what was read as a scenario of this kind. Raises InputError that names the file and every fault."""
     try:
-        return Scenario.model_validate(raw)
+        return kind.model_validate(raw)
     except ValidationError as error:
         raise InputError(str(path), _explain(error), "all keys: python -m testbed list --keys") from error
 

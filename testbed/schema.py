@@ -9,15 +9,15 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from testbed.scenario import JobKeys, Part, Scenario
+from testbed.scenario import Part, Scenario
 from testbed.units import parse_delay, parse_delays, parse_rate, parse_size, show_delay, show_rate, show_size
 
 QUANTITIES: dict[Any, str] = {parse_rate: "rate", parse_size: "size", parse_delay: "delay", parse_delays: "delay"}
 
 
-def schema() -> list[tuple[str, str, str]]:
-    """Return (key, type, default) of everything a scenario file may say, in the schema's order."""
-    return list(_keys(Scenario, ""))
+def schema(kind: type[BaseModel] = Scenario) -> list[tuple[str, str, str]]:
+    """Return (key, type, default) of everything a scenario file of that kind may say, in the schema's order."""
+    return list(_keys(kind, ""))
 
 
 def _keys(part: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
@@ -25,9 +25,14 @@ def _keys(part: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
         key = f"{prefix}{name}"
         inner = _part_of(field.annotation)
         if inner is not None:
-            yield from _keys(inner, f"{key}[]." if issubclass(inner, JobKeys) else f"{key}.")
+            yield from _keys(inner, f"{key}[]." if _several(field.annotation) else f"{key}.")
             continue
         yield key, _kind(field), "required" if field.is_required() else _shown(field.default, _quantity(field))
+
+
+def _several(annotation: Any) -> bool:
+    """Return whether a key holds a list of tables."""
+    return any(get_origin(one) is tuple for one in (annotation, *get_args(annotation)))
 
 
 def _quantity(field: FieldInfo) -> str | None:

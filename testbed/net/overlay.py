@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 from typing import Any
 
 from testbed.errors import InputError
@@ -27,7 +26,6 @@ from testbed.net.wireguard import FIRST_PORT, OVERHEAD_BYTES, Peer, WireGuardSoc
 from testbed.telemetry.netlink import Request, RouteSocket
 
 HOME = "home"
-_BASE = IPv4Address("10.64.0.0")
 _FORWARD = {"net/ipv4/ip_forward": "1", "net/ipv4/conf/all/rp_filter": "0"}
 
 
@@ -93,9 +91,7 @@ class Overlay:
 
     def ip(self, site: str) -> str:
         """The address of a site, in the overlay, or in the underlay where there are no tunnels."""
-        if not self.tunnels:
-            return self.net.topology.ip(underlay.gateway(self.wan, site))
-        return str(_BASE + self.wan.number(site))
+        return underlay.address(self.wan, site, self.tunnels)
 
     def device(self, peer: str) -> str:
         """The device of any site's tunnel to this one, such as "wg4"."""
@@ -110,6 +106,12 @@ class Overlay:
             return
         with self.stations[site].namespace.entered():
             yield
+
+    def namespace(self, site: str) -> int:
+        """An open file of the site's network namespace."""
+        if not self.tunnels:
+            return self.net.place(underlay.gateway(self.wan, site)).namespace.file
+        return self.stations[site].namespace.file
 
     def directed(self) -> Iterator[tuple[str, str]]:
         """Both ends of every tunnel as (from, to)."""

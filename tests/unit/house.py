@@ -21,7 +21,7 @@ SCENARIO, RESULTS = "testbed.scenario", "testbed.results"
 SCHEMA, JOBS = "testbed.schema", "testbed.jobs"
 EXPERIMENT, FIDELITY, DECIDE = "testbed.experiment", "testbed.fidelity", "testbed.decide"
 ARM, CAMPAIGN = "testbed.arm", "testbed.campaign"
-PROGRAMS = "testbed.programs"
+PROGRAMS, GEO, GEO_ARM = "testbed.programs", "testbed.geo", "testbed.geo.arm"
 CLUSTER, CLUSTER_CAMPAIGN = "testbed.cluster", "testbed.cluster_campaign"
 TIMELINE, TIMELINE_CHECKS = "testbed.timeline", "testbed.timeline_checks"
 PROFILING = "testbed.profiling"
@@ -54,11 +54,14 @@ ROOMS: dict[str, set[str]] = {
     TIMELINE_CHECKS: {ERRORS, FIDELITY, TELEMETRY},
     CLUSTER_CAMPAIGN: {ERRORS, SCENARIO, CAMPAIGN, CLUSTER, FIDELITY, TIMELINE_CHECKS, PLACEMENT, REPORT},
     PROGRAMS: {ERRORS},
+    "testbed.geo.records": {TELEMETRY},
+    GEO_ARM: {ERRORS, "testbed.geo.records", PROGRAMS, SDN, WORKLOADS, NET, TELEMETRY},
+    GEO: {ERRORS, UNITS, SCENARIO, RESULTS, "testbed.geo.records", NETSTORM, WORKLOADS, NET, TELEMETRY, ENGINE},
     PROFILING: {ERRORS, CASSINI, REPORT},
     PROGRESS: set(),
     SHOW: {PROFILING, UNITS, CAMPAIGN, CLUSTER, EXPERIMENT, FIDELITY, REPORT, ENGINE},
     CLI: {PROFILING, ERRORS, UNITS, SCENARIO, SCHEMA, RESULTS, EXPERIMENT, CAMPAIGN, CLUSTER, CLUSTER_CAMPAIGN,
-          PROGRESS, SHOW, REPORT, ENGINE, NET},
+          PROGRESS, SHOW, REPORT, ENGINE, NET, GEO},
     "testbed.__main__": {CLI},
 }  # fmt: skip
 # Measures the others from outside: it may look anywhere, and nobody looks at it.
@@ -68,6 +71,7 @@ HALLS = ("testbed", "controllers")
 
 # Whose files run in the guest, where importing is slow and not everything is installed.
 GUEST_PROGRAMS = (
+    GEO_ARM,
     ARM,
     TIMELINE,
     "controllers.sdn.launcher",

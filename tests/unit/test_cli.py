@@ -16,6 +16,7 @@ from testbed.engine import commands
 from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Guest
 from testbed.errors import NotValid
+from testbed.geo.keys import WideScenario
 from testbed.schema import schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -196,7 +197,7 @@ def test_every_scenario_can_be_listed_and_tried_dry(shell: Shell) -> None:
 
 def test_every_key_is_listed_with_its_default(shell: Shell) -> None:
     lines = shell("list", "--keys").out.splitlines()
-    assert len(lines) == len(schema())
+    assert len(lines) == len({*schema(), *schema(WideScenario)})
     assert any(line.split()[:4] == ["fabric.red.max", "size", "160", "kB"] for line in lines)
 
 

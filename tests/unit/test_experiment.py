@@ -49,7 +49,7 @@ def placed(tmp_path: Path, topology: str, *workers: object) -> Experiment:
     return build(name=str(path))
 
 
-@pytest.mark.parametrize("name", scenario.names())
+@pytest.mark.parametrize("name", scenario.names(wide=False))
 def test_every_scenario_that_comes_along_makes_sense(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

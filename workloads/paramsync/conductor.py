@@ -12,6 +12,7 @@ import selectors
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from testbed.errors import NotValid
 from workloads.paramsync.control import SERVER, WORKER
 from workloads.paramsync.plan import SyncPlan
 from workloads.paramsync.records import ChunkEvent, RoundRecord
+from workloads.paramsync.sleeping import sleep_until
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE_S = 1.0
@@ -80,6 +82,7 @@ class Conductor:
         self._events: list[ChunkEvent] = []
         self._programs: dict[Who, _Program] = {}
         self._waiting: set[Who] = set()
+        self._timers: list[tuple[float, Callable[[], None]]] = []
         self._awaited = ""
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -119,7 +122,9 @@ class Conductor:
         """
         workers, servers = self._everybody(WORKER), self._everybody(SERVER)
         self._tell(workers, "run", start_s=start_s)
-        self._await("done", workers, sorted(timers, key=lambda timer: timer[0]))
+        self._timers = sorted(timers, key=lambda timer: timer[0])
+        self._start_alarm()
+        self._await("done", workers)
         self._tell(servers, "report")
         self._await("report", servers)
         return self.records, sorted(self._events, key=lambda event: event.t_s)
@@ -131,25 +136,43 @@ class Conductor:
         for who in whom:
             self._programs[who].tell(do, **more)
 
-    def _await(self, what: str, whom: Sequence[Who], timers: Sequence[tuple[float, Callable[[], None]]] = ()) -> None:
+    def _start_alarm(self) -> None:
+        """Wakes the selector when a timer is due: its own waits may end late by a thousandth of their length."""
+        near, far = socket.socketpair()
+        self._selector.register(near, selectors.EVENT_READ, near)
+        due_s = [timer[0] for timer in self._timers]
+
+        def ring() -> None:
+            with contextlib.suppress(OSError):  # the run may be over first
+                for one_s in due_s:
+                    sleep_until(one_s)
+                    far.send(b"!")
+
+        threading.Thread(target=ring, daemon=True).start()
+
+    def _await(self, what: str, whom: Sequence[Who]) -> None:
         """Takes messages until each of `whom` has said `what`, and does what is due meanwhile."""
         self._awaited, self._waiting = what, set(whom)
-        timers, silent_since_s = list(timers), time.time()
+        silent_since_s = time.time()
         while self._waiting:
             now_s = time.time()
-            while timers and timers[0][0] <= now_s:
-                timers.pop(0)[1]()
+            while self._timers and self._timers[0][0] <= now_s:
+                self._timers.pop(0)[1]()
             deadline_s = silent_since_s + self._timeout_s
             if now_s >= deadline_s:
                 silent = ", ".join(self._name(who) for who in sorted(self._waiting))
                 self._fail(f"nobody said anything for {self._timeout_s:g} s; missing: {silent}")
-            due_s = min(deadline_s, timers[0][0]) if timers else deadline_s
-            if self._take(due_s - now_s):
+            if self._take(deadline_s - now_s):
                 silent_since_s = time.time()
 
     def _take(self, wait_s: float) -> bool:
         events = self._selector.select(max(wait_s, 1e-9))
+        heard = False
         for key, _ in events:
+            if isinstance(key.data, socket.socket):
+                key.data.recv(1 << 10)
+                continue
+            heard = True
             if key.data is None:
                 connection, _ = self._listener.accept()
                 self._selector.register(connection, selectors.EVENT_READ, _Program(connection))
@@ -160,7 +183,7 @@ class Conductor:
                 self._fail(f"{self._name(key.data.who)} went away ({key.data.state})")
             for message in messages or ():
                 self._hear(key.data, message)
-        return bool(events)
+        return heard
 
     def _hear(self, program: _Program, message: dict[str, Any]) -> None:
         what = message["say"]

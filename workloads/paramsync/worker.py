@@ -13,6 +13,7 @@ from workloads.paramsync.ledger import WORKER, ProtocolError
 from workloads.paramsync.plan import SyncPlan
 from workloads.paramsync.records import RoundRecord
 from workloads.paramsync.server import connect
+from workloads.paramsync.sleeping import sleep_until
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,12 +57,6 @@ class Worker:
                 raise ProtocolError(f"round {round_}: the server sent {header}")
             digests[header.chunk] = gradients.digest(np.frombuffer(payload, dtype=np.float32))
         return gradients.together(digests[chunk] for chunk in sorted(digests))
-
-
-def sleep_until(due_s: float) -> None:
-    """Sleep until time.time() is at least `due_s`."""
-    while (left_s := due_s - time.time()) > 0:
-        time.sleep(left_s)
 
 
 def serve(control: Control, node: int) -> None:

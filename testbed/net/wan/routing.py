@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from testbed.net.wan.model import Wan
+from testbed.net.wan.model import Wan, link_name
 
 Rule = Literal["hops", "widest"]
 RULES: tuple[Rule, ...] = ("hops", "widest")
@@ -44,25 +44,38 @@ def route(nexts: Mapping[tuple[str, str], str], source: str, target: str) -> lis
     return sites
 
 
-def tunnel_rates_bps(wan: Wan) -> dict[tuple[str, str], int]:
-    """The rate of each tunnel in each direction: that of the slowest link on the shortest way of the underlay
-    (fewest links, ties to the lowest number), which is the link itself where there is one."""
+def tunnel_links(wan: Wan) -> dict[tuple[str, str], list[str]]:
+    """The links that each tunnel runs over, in each direction: the one between its ends, or else those of the shortest
+    way (fewest links, ties to the lowest number)."""
     links = {(a, b): attributes.rate_bps for a, b, attributes in wan.directed()}
     found = {}
     for a, b in wan.tunnels:
         for ends in ((a, b), (b, a)):
-            found[ends] = links[ends] if ends in links else _slowest(wan, links, *ends)
+            found[ends] = [link_name(*ends)] if ends in links else _shortest(wan, links, *ends)
     return found
 
 
-def _slowest(wan: Wan, links: dict[tuple[str, str], int], source: str, target: str) -> int:
+def tunnel_rates_bps(wan: Wan) -> dict[tuple[str, str], int]:
+    """The rate of each tunnel in each direction: that of its slowest link."""
+    rates_bps = {link_name(a, b): attributes.rate_bps for a, b, attributes in wan.directed()}
+    return {ends: min(rates_bps[link] for link in links) for ends, links in tunnel_links(wan).items()}
+
+
+def tunnel_delays_s(wan: Wan) -> dict[tuple[str, str], float]:
+    """The delay of each tunnel in each direction: that of all its links."""
+    delays_s = {link_name(a, b): attributes.delay_s for a, b, attributes in wan.directed()}
+    return {ends: sum(delays_s[link] for link in links) for ends, links in tunnel_links(wan).items()}
+
+
+def _shortest(wan: Wan, links: dict[tuple[str, str], int], source: str, target: str) -> list[str]:
     cost = _costs(wan, target, links, "hops")
-    site, slowest = source, 1 << 62
+    site, found = source, []
     while site != target:
         peers = sorted((b for a, b in links if a == site), key=wan.number)
         peer = min(peers, key=lambda one: cost[one])
-        slowest, site = min(slowest, links[site, peer]), peer
-    return slowest
+        found.append(link_name(site, peer))
+        site = peer
+    return found
 
 
 def _step(beyond: tuple[float, int], rate_bps: int, rule: Rule) -> tuple[float, int]:

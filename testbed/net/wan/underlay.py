@@ -7,6 +7,7 @@ switches. The line between gateway and switch is fast and has no delay: what a p
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ipaddress import IPv4Address
 
 from testbed.net.fabrics import BURST_PACKETS, ETHERNET_HEADER_BYTES
 from testbed.net.topology import Direction, Link, Node, Topology
@@ -16,6 +17,7 @@ from testbed.net.wan.model import Attributes, Wan, link_name
 LINE_S = 1e-9
 """The delay of a direction that is to have a delay or loss later: its delay line has to be there from the beginning."""
 _ACCESS_BPS, _ACCESS_QUEUE_BYTES = 40_000_000_000, 64_000_000
+_OVERLAY, _UNDERLAY = IPv4Address("10.64.0.0"), IPv4Address("10.0.0.0")
 _IN_LINE = ("delay_s", "jitter_s", "loss")
 
 
@@ -27,6 +29,11 @@ def gateway(wan: Wan, site: str) -> str:
 def switch(wan: Wan, site: str) -> str:
     """The switch of a site."""
     return f"s{wan.number(site)}"
+
+
+def address(wan: Wan, site: str, tunnels: bool) -> str:
+    """The address of a site's programs: in the overlay, or that of its gateway where there are no tunnels."""
+    return str((_OVERLAY if tunnels else _UNDERLAY) + wan.number(site))
 
 
 def topology(wan: Wan, mtu_bytes: int, changes: Iterable[Change] = ()) -> Topology:

@@ -1,0 +1,150 @@
+"""A whole wide-area scenario: every system in a guest of its own, then the verdict and what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbed import results
+from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_job
+from testbed.engine.kernel import Kernel
+from testbed.engine.launch import Guest, Machine
+from testbed.errors import NotValid
+from testbed.geo.experiment import System, WideExperiment
+from testbed.geo.summary import check_accounts, summarise, validate
+
+
+class Watcher(Protocol):
+    """What shows a run's progress."""
+
+    def arm(self, arm: str, iterations: int) -> None:
+        """Say that an arm with so many rounds has begun."""
+
+    def message(self, arm: str, message: dict[str, Any]) -> None:
+        """Take what the arm's guest says: a stage it has reached, or a round done."""
+
+    def stage(self, text: str) -> None:
+        """Say what the launcher itself does now."""
+
+
+@dataclass
+class WideOutcome:
+    """What became of a run: its folder, figures, predictions beside measurements, the verdict by system."""
+
+    folder: Path
+    summary: dict[str, Any]
+    validation: list[dict[str, Any]]
+    checks: dict[str, list[dict[str, Any]]]
+
+    @property
+    def valid(self) -> bool:
+        """Whether the results may be believed."""
+        return all(check["ok"] for checks in self.checks.values() for check in checks)
+
+
+@dataclass(frozen=True)
+class WideCampaign:
+    """How a wide-area scenario is run: from which source text, on which kernel, into which folder."""
+
+    experiment: WideExperiment
+    source: str
+    kernel: Kernel
+    results: Path
+    watcher: Watcher
+    memory_bytes: int = 2 << 30
+    guests: list[Guest] = field(default_factory=list)
+
+    def run(self) -> WideOutcome:
+        """Run every system, as many at once as there are CPUs.
+
+        A valid run is in `results/NAME`, one that is not in `results/NAME.invalid`. Raises NotValid (GuestDied among
+        them) when an arm did not come to its end, or sums were wrong; earlier results are untouched then.
+        """
+        name = self.experiment.scenario.name
+        with results.in_progress(self.results, name) as folder:
+            (folder / "scenario.toml").write_text(self.source)
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool, self._stopped_on_error():
+                wall_s = dict(pool.map(lambda system: self._run_arm(folder / system.name, system), self._systems))
+            outcome = self._judge(folder)
+            (folder / "wall.json").write_text(_json(wall_s))
+            place = self.results / (name if outcome.valid else f"{name}.invalid")
+            outcome.folder = results.publish(folder, place)
+            return outcome
+
+    @property
+    def _systems(self) -> tuple[System, ...]:
+        return self.experiment.systems
+
+    @contextmanager
+    def _stopped_on_error(self) -> Iterator[None]:
+        """When one arm fails, or the user has had enough, the others must not go on to their ends."""
+        try:
+            yield
+        except BaseException:
+            for guest in self.guests:
+                guest.stop()
+            raise
+
+    def _run_arm(self, folder: Path, system: System) -> tuple[str, dict[str, float]]:
+        folder.mkdir()
+        (folder / "plan.json").write_text(_json(self.experiment.arm_plan(system)))
+        self.watcher.arm(system.name, system.sync.rounds)
+        started, wall_s = time.monotonic(), {}
+        said: list[bytes] = []
+
+        def hear(message: dict[str, Any]) -> None:
+            if "stage" in message:
+                wall_s[message["stage"]] = round(time.monotonic() - started, 3)
+            self.watcher.message(system.name, message)
+
+        job = program_job(("-m", "testbed.geo.arm", RESULTS_IN_GUEST), PROJECT_IN_GUEST, write=folder)
+        guest = Guest(job, Machine(self.memory_bytes, self.experiment.scenario.measure.seed), self.kernel)
+        self.guests.append(guest)
+        if guest.run(said.append, said.append, hear) != 0:
+            raise NotValid(f"system {system.name}: {b''.join(said).decode(errors='replace').strip()[-3000:]}")
+        wall_s["guest gone"] = round(time.monotonic() - started, 3)
+        return system.name, wall_s
+
+    def _judge(self, folder: Path) -> WideOutcome:
+        """Write verdict, summary, validation and manifest."""
+        self.watcher.stage("verdict and summary")
+        summary = summarise(self.experiment, folder)
+        validation = validate(self.experiment, summary)
+        checks = {system.name: check_accounts(folder / system.name) for system in self._systems}
+        for one in summary["systems"]:
+            agree = {"what": "every site holds the direct sum", "ok": one["digests_agree"]}
+            checks[one["system"]].append(agree | {"detail": f"{one['rounds']} rounds"})
+        outcome = WideOutcome(folder, summary, validation, checks)
+        for file, content in (
+            ("summary.json", summary),
+            ("validation.json", validation),
+            ("manifest.json", self._manifest(outcome)),
+        ):
+            (folder / file).write_text(_json(content))
+        return outcome
+
+    def _manifest(self, outcome: WideOutcome) -> dict[str, Any]:
+        scenario = self.experiment.scenario
+        return {
+            "valid": outcome.valid,
+            "verdict": outcome.checks,
+            "scenario": scenario.model_dump(mode="json"),
+            "scenario_sha256": sha256(self.source.encode()).hexdigest(),
+            "seed": scenario.measure.seed,
+            "wan": self.experiment.wan.to_dict(),
+            "kernel": {"version": self.kernel.version, "key": self.kernel.key, "seccomp": self.kernel.seccomp},
+            "python": platform.python_version(),
+        }
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,117 @@
+"""The scenario file of a wide-area experiment: its tables `wan`, `sync`, `system`, every default visible here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from testbed.scenario import Name, Part, read, validated
+from testbed.units import Delay, Rate, Size
+from workloads.paramsync.tensors import CHUNK_ELEMENTS, MODELS
+
+Strategy = Literal["star", "k-ary", "binary", "spanning", "packed", "fapt", "multi-root"]
+EACH = "each"
+
+
+class WanKeys(Part):
+    """The network, unscaled. `topology`: netstorm-9, topohub:NAME, or a file .graphml, .csv or .toml.
+
+    `rate`, `delay`, `jitter`, `loss` and `queue` are for links of which the source does not say it. `scale` divides
+    rates and bytes and multiplies delays. `redraw` draws all rates again every so often, `trace` is a CSV of changes;
+    both count from the first round on, and are not scaled in time. `routing` is for pairs without a tunnel.
+    """
+
+    topology: str = "netstorm-9"
+    rate: Rate | None = None
+    delay: Delay | None = None
+    jitter: Delay = 0.0
+    loss: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    queue: Size | None = None
+    scale: Annotated[float, Field(ge=1, le=10)] = 10.0
+    mtu_bytes: Annotated[int, Field(ge=1280, le=9000)] = 1500
+    tunnels: bool = True
+    routing: Literal["hops", "widest"] = "hops"
+    redraw: Delay | None = None
+    trace: str | None = None
+
+
+class WanTransportKeys(Part):
+    """What the sockets of servers use; `rto_min` is multiplied by the scale."""
+
+    congestion_control: Literal["cubic", "reno", "bbr"] = "cubic"
+    ecn: bool = True
+    rto_min: Delay = 0.2
+    socket_buffer: Annotated[Size, Field(ge=4096, lt=2**31)] = 16_000_000
+
+
+class SyncKeys(Part):
+    """What is synchronised, unscaled. `compute` is how long workers compute in a round, one for all or one for each
+    site; `merge_rate` how fast a server adds up what its children push."""
+
+    model: str = "alexnet"
+    chunk_elements: Annotated[int, Field(ge=1000, le=100_000_000)] = CHUNK_ELEMENTS
+    rounds: Annotated[int, Field(ge=1, le=10_000)] = 3
+    compute: Delay | tuple[Delay, ...] = 0.1
+    merge_rate: Rate | None = 8 * 10**9
+
+    @model_validator(mode="after")
+    def _known(self) -> SyncKeys:
+        if self.model not in MODELS:
+            raise ValueError(f"model is one of {', '.join(MODELS)}")
+        return self
+
+
+class SystemKeys(Part):
+    """One way to synchronise. `root` is a site, or "each" for one run with every site as its root (not for multi-root);
+    `arity` is of k-ary trees, `roots` how many roots multi-root has (none: all sites)."""
+
+    name: Name
+    strategy: Strategy
+    root: str | None = None
+    arity: Annotated[int, Field(ge=1, le=64)] = 3
+    roots: Annotated[int, Field(ge=1, le=1000)] | None = None
+
+    @model_validator(mode="after")
+    def _fitting(self) -> SystemKeys:
+        if self.strategy == "multi-root" and self.root is not None:
+            raise ValueError("multi-root chooses its roots itself: leave root out")
+        if self.strategy != "multi-root" and self.roots is not None:
+            raise ValueError("roots is for multi-root")
+        return self
+
+
+class WanMeasureKeys(Part):
+    """The seed of everything that is drawn; the system that speed-ups are against (none: the first one)."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    baseline: str | None = None
+
+
+class WideScenario(Part):
+    """A whole experiment on a wide-area network."""
+
+    name: Name
+    title: str
+    wan: WanKeys
+    transport: WanTransportKeys = WanTransportKeys()
+    sync: SyncKeys = SyncKeys()
+    system: Annotated[tuple[SystemKeys, ...], Field(min_length=1, max_length=32)]
+    measure: WanMeasureKeys = WanMeasureKeys()
+
+    @model_validator(mode="after")
+    def _together(self) -> WideScenario:
+        names = [system.name for system in self.system]
+        if len(set(names)) != len(names):
+            raise ValueError("two systems have the same name")
+        if self.measure.baseline is not None and self.measure.baseline not in names:
+            raise ValueError(f"measure.baseline {self.measure.baseline} is no system; there are {', '.join(names)}")
+        if not 1e-3 <= self.transport.rto_min * self.wan.scale <= 120:
+            raise ValueError("transport.rto_min must be 1 ms to 120 s once multiplied by the scale")
+        return self
+
+
+def load(path: Path, settings: tuple[str, ...] = ()) -> WideScenario:
+    """Read and validate a scenario file. Raises InputError that names the file and the key."""
+    return validated(WideScenario, read(path, settings), path)

@@ -1,0 +1,29 @@
+"""What the arm of a wide-area experiment leaves beside rounds.csv and chunks.csv."""
+
+from __future__ import annotations
+
+from testbed.telemetry.tables import Column, Table
+
+TUNNELS = Table(
+    "tunnels.csv",
+    {
+        "from": Column("name", "data centre"),
+        "to": Column("name", "data centre at the other end"),
+        "rate_bps": Column("bit/s", "of the slowest link under the tunnel, as it was set"),
+        "rtt_s": Column("s", "round trip of a small packet before the first round"),
+        "throughput_bps": Column("bit/s", "of TCP, likewise"),
+    },
+)
+WAN_LINKS = Table(
+    "wan-links.csv",
+    {
+        "label": Column("name", '"begin" before the first round, "end" after the last, counters settled'),
+        "link": Column("name", 'directed link "a->b" between the switches of two sites'),
+        "tx_packets": Column("packets", "sent by a's port, its OpenFlow counter"),
+        "tx_bytes": Column("B", "likewise, bytes"),
+        "rx_packets": Column("packets", "received by b's port, its OpenFlow counter"),
+        "queue_packets": Column("packets", "sent through a's rate limiter, by netlink"),
+        "queue_bytes": Column("B", "likewise, bytes"),
+        "dropped_packets": Column("packets", "dropped by a's queue, by netlink"),
+    },
+)

@@ -1,0 +1,117 @@
+"""What the systems did: round times, speed-ups, the accounts of the links, and predictions beside measurements."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from testbed.geo.experiment import System, WideExperiment
+from testbed.geo.records import TUNNELS, WAN_LINKS
+from testbed.telemetry.tables import Records
+from workloads.paramsync.records import CHUNKS, ROUNDS
+
+TOLERANCE = 0.1
+"""How far the chunk-level simulation may be from the packets."""
+
+
+def round_times_s(rounds: Records) -> list[float]:
+    """How long each round took: from the last site's end of the one before (the first: from its begin) to its own."""
+    numbers, begins, ends = rounds.counts("round"), rounds.numbers("begin_s"), rounds.numbers("end_s")
+    last_s: dict[int | None, float] = {}
+    for number, end_s in zip(numbers, ends, strict=True):
+        last_s[number] = max(last_s.get(number, 0.0), end_s)
+    edges = [min(begins), *sorted(last_s.values())]
+    return [after - before for before, after in pairwise(edges)]
+
+
+def system_summary(folder: Path, system: System) -> dict[str, Any]:
+    """The figures of one system from its arm's files."""
+    rounds = ROUNDS.read(folder / ROUNDS.file)
+    times_s = round_times_s(rounds)
+    compute_s = max(system.sync.compute_s)
+    digests = Counter(zip(rounds.counts("round"), rounds.text("digest"), strict=True))
+    chunks = CHUNKS.read(folder / CHUNKS.file)
+    counters = WAN_LINKS.read(folder / WAN_LINKS.file)
+    begin, end = counters.where(label="begin"), counters.where(label="end")
+    return {
+        "system": system.name,
+        "group": system.group,
+        "roots": [system.sync.sites[way.push.root] for way in system.sync.policy.ways],
+        "rounds": len(times_s),
+        "round_s": times_s,
+        "mean_round_s": fmean(times_s),
+        "mean_sync_s": fmean(times_s) - compute_s,
+        "digests_agree": len(digests) == len(times_s) and set(digests.values()) == {len(system.sync.sites)},
+        "chunk_events": dict(sorted(Counter(chunks.text("event")).items())),
+        "wan_bytes": _total(end, "tx_bytes") - _total(begin, "tx_bytes"),
+        "wan_drops": _total(end, "dropped_packets") - _total(begin, "dropped_packets"),
+    }
+
+
+def _total(records: Records, column: str) -> int:
+    return sum(value or 0 for value in records.counts(column))
+
+
+def summarise(experiment: WideExperiment, folder: Path) -> dict[str, Any]:
+    """All systems, and how much faster than the baseline each is, in mean round time."""
+    systems = [system_summary(folder / system.name, system) for system in experiment.systems]
+    baseline = experiment.scenario.measure.baseline or experiment.systems[0].group
+    of_baseline = [one["mean_round_s"] for one in systems if one["group"] == baseline]
+    for one in systems:
+        one["speed_up"] = fmean(of_baseline) / one["mean_round_s"]
+    groups = {}
+    for group in dict.fromkeys(system.group for system in experiment.systems):
+        means_s = [one["mean_round_s"] for one in systems if one["group"] == group]
+        groups[group] = {
+            "runs": len(means_s), "mean_s": fmean(means_s), "best_s": min(means_s), "worst_s": max(means_s),
+            "speed_up": fmean(of_baseline) / fmean(means_s),
+            "best_against_best": min(of_baseline) / min(means_s),
+        }  # fmt: skip
+    return {"scenario": experiment.scenario.name, "baseline": baseline, "groups": groups, "systems": systems}
+
+
+def validate(experiment: WideExperiment, summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Predictions of each system's round (communication alone) beside the measured one."""
+    rows = []
+    for system, found in zip(experiment.systems, summary["systems"], strict=True):
+        measured_s = found["mean_sync_s"]
+        for what, predicted_s in (
+            ("published metric", system.prediction.metric_s),
+            ("chunks on shared links", system.prediction.simulated_s),
+        ):
+            rows.append(
+                {
+                    "system": system.name,
+                    "prediction": what,
+                    "predicted_s": predicted_s,
+                    "measured_s": measured_s,
+                    "relative_error": predicted_s / measured_s - 1,
+                    "within": abs(predicted_s / measured_s - 1) <= TOLERANCE,
+                }
+            )
+    return rows
+
+
+def check_accounts(folder: Path) -> list[dict[str, Any]]:
+    """The verdict on one arm: the switches' counters and the queues' must agree on every link, and so must both ends;
+    tunnels must have been measured. The programs have checked the sums themselves."""
+    counters = WAN_LINKS.read(folder / WAN_LINKS.file)
+    faults, moved = [], 0
+    begin, end = counters.where(label="begin"), counters.where(label="end")
+    accounts = ("tx_packets", "queue_packets", "rx_packets")
+    for link in begin.text("link"):
+        before, after = begin.where(link=link), end.where(link=link)
+        sent, queued, received = (_total(after, name) - _total(before, name) for name in accounts)
+        moved += sent
+        if not sent == queued == received:
+            faults.append(f"{link}: port {sent}, queue {queued}, other end {received} packets")
+    tunnels = TUNNELS.read(folder / TUNNELS.file)
+    detail = "; ".join(faults[:3]) or f"{moved} packets"
+    return [
+        {"what": "every account of every link agrees", "ok": not faults, "detail": detail},
+        {"what": "the links were used", "ok": moved > 0, "detail": f"{moved} packets"},
+        {"what": "every tunnel was measured", "ok": len(tunnels) > 0, "detail": f"{len(tunnels)} directions"},
+    ]  # fmt: skip

@@ -1,0 +1,204 @@
+"""Wide-area scenarios: what they may say, what they become, and what their files are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from testbed import scenario
+from testbed.errors import InputError
+from testbed.geo import experiment, keys, show, summary
+from testbed.geo.campaign import WideOutcome
+from testbed.geo.experiment import System, WideExperiment
+from testbed.geo.records import TUNNELS, WAN_LINKS
+from workloads.paramsync.records import CHUNKS, ROUNDS
+
+SMALL = """
+name = "small"
+title = "Three sites in a row"
+[wan]
+topology = "row.toml"
+scale = 10
+[sync]
+model = "mobilenet"
+rounds = 2
+compute = ["1 s", "2 s", "500 ms"]
+[[system]]
+name = "star"
+strategy = "star"
+root = "each"
+[[system]]
+name = "fapt"
+strategy = "fapt"
+"""
+ROW = """
+[[link]]
+between = ["a", "b"]
+rate = "100 Mbit/s"
+delay = "5 ms"
+[[link]]
+between = ["b", "c"]
+rate = "50 Mbit/s"
+back_rate = "25 Mbit/s"
+delay = "1 ms"
+"""
+
+
+def made(folder: Path, text: str = SMALL, *settings: str) -> WideExperiment:
+    (folder / "small.toml").write_text(text)
+    (folder / "row.toml").write_text(ROW)
+    return experiment.build(keys.load(folder / "small.toml", settings), folder)
+
+
+@pytest.mark.parametrize("name", scenario.names(wide=True))
+def test_every_wide_scenario_that_comes_along_makes_sense(name: str) -> None:
+    path = scenario.find(name)
+    loaded = keys.load(path)
+    assert loaded.name == name
+    assert loaded.title == scenario.title(name)
+    assert loaded.wan.tunnels  # every shipped scenario uses them
+    built = experiment.build(loaded, path.parent)
+    for system in built.systems:
+        json.dumps(built.arm_plan(system), allow_nan=False)
+        assert 0 < system.prediction.simulated_s < experiment.HORIZON_S
+
+
+def test_a_scenario_becomes_scaled_links_systems_and_plans(tmp_path: Path) -> None:
+    built = made(tmp_path)
+    assert [system.name for system in built.systems] == ["star-1", "star-2", "star-3", "fapt"]
+    assert built.wan.direction("c", "b").rate_bps == 2_500_000
+    assert built.wan.direction("a", "b").delay_s == 0.05
+    assert built.transport.rto_min_s == 2.0
+    star, fapt = built.systems[0].sync, built.systems[3].sync
+    assert star.policy.ways[0].push.parents == (None, 0, 0)
+    assert fapt.policy.ways[0].push.parents[1] in (None, 0, 2)
+    assert star.compute_s == (1.0, 2.0, 0.5)
+    assert star.ips == ("10.64.0.1", "10.64.0.2", "10.64.0.3")
+    assert sum(star.chunks) == pytest.approx(321_665, rel=1e-3)
+    assert max(star.chunks) <= 100_000
+    assert star.merge_bytes_per_s == 1e8
+
+
+def test_predictions_know_what_is_sent_over_what(tmp_path: Path) -> None:
+    """A star at the end of the row: the far site is ready first, and its bytes take longest, on the slow link."""
+    built = made(tmp_path)
+    size_bits = 32 * sum(built.systems[0].sync.chunks)
+    part = experiment.goodput(built.scenario)
+    assert part == (1500 - 60 - 52) / 1514
+    star = built.systems[0].prediction
+    longest_s = 0.5 + size_bits / (2.5e6 * part) - 2.0
+    assert longest_s < star.simulated_s < longest_s + 1.0
+    assert star.metric_s > 2 * size_bits / (5e6 * part)
+    plain = made(tmp_path, SMALL, "wan.tunnels=false")
+    assert experiment.goodput(plain.scenario) == (1500 - 52) / 1514
+    assert plain.systems[0].sync.ips == ("10.0.0.1", "10.0.0.2", "10.0.0.3")
+
+
+def test_links_change_by_rule_and_by_trace(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("t_s,link,attribute,value\n2.5,a->b,delay_s,0.01\n")
+    built = made(tmp_path, SMALL, "wan.redraw='180 s'", "wan.trace='trace.csv'")
+    first, second = built.changes[:2]
+    assert dataclasses.astuple(first) == (2.5, "a->b", "delay_s", 0.1)
+    assert (second.t_s, second.attribute) == (180.0, "rate_bps")
+    assert len(built.changes) == 1 + 4 * 39
+    with pytest.raises(InputError, match=r"wan\.trace: none\.csv is not there"):
+        made(tmp_path, SMALL, "wan.trace='none.csv'")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("wan.scale=20",), "wan.scale: Input should be less than or equal to 10"),
+        (("sync.model='lenet'",), "sync: model is one of alexnet"),
+        (("sync.compute=3",), "sync.compute"),
+        (("wan.colour=1",), "wan.colour: unknown key"),
+        (("measure.baseline='tree'",), "measure.baseline tree is no system; there are star, fapt"),
+        (("transport.rto_min='20 s'",), "transport.rto_min must be 1 ms to 120 s"),
+    ],
+)
+def test_a_wrong_key_is_named(settings: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        made(tmp_path, SMALL, *settings)
+    assert message in str(caught.value)
+    assert "small.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('root = "each"', 'root = "z"'), "system.star.root: z is no site (sites are a, b, c)"),
+        (('strategy = "fapt"', 'strategy = "multi-root"\nroot = "a"'), "multi-root chooses its roots itself"),
+        (('strategy = "fapt"', 'strategy = "fapt"\nroots = 2'), "roots is for multi-root"),
+        (('name = "fapt"', 'name = "star"'), "two systems have the same name"),
+        (('["1 s", "2 s", "500 ms"]', '["1 s"]'), "1 compute_s for 3 sites"),
+    ],
+)
+def test_what_does_not_fit_together_is_named(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        made(tmp_path, SMALL.replace(*change))
+    assert message in str(caught.value)
+
+
+def files(folder: Path, system: System, end_s: tuple[float, float], received: int = 900) -> None:
+    """An arm's files: two rounds that end at these times, and counters of which one may be wrong."""
+    folder.mkdir()
+    with ROUNDS.writer(folder / ROUNDS.file) as writer:
+        for round_, (begin_s, last_s) in enumerate(((1.0, end_s[0]), (end_s[0], end_s[1]))):
+            for i, site in enumerate(system.sync.sites):
+                writer.row(round_, site, begin_s, begin_s + 2, last_s - i / 10, f"d{round_}")
+    with CHUNKS.writer(folder / CHUNKS.file) as writer:
+        writer.row(3.0, "a", "sent", "push", "b", 0, 0, 400_000, 2.0)
+    with TUNNELS.writer(folder / TUNNELS.file) as writer:
+        writer.row("a", "b", 10_000_000, 0.1, 9.1e6)
+    with WAN_LINKS.writer(folder / WAN_LINKS.file) as writer:
+        writer.row("begin", "a->b", 100, 150_000, 100, 100, 150_000, 0)
+        writer.row("end", "a->b", 1000, 1_500_000, 100 + received, 1000, 1_500_000, 3)
+
+
+def test_systems_are_compared_by_their_round_times(tmp_path: Path) -> None:
+    built = made(tmp_path)
+    for system, end_s in zip(built.systems, ((11.0, 21.0), (9.0, 17.0), (13.0, 25.0), (5.0, 9.0)), strict=True):
+        files(tmp_path / system.name, system, end_s)
+    found = summary.summarise(built, tmp_path)
+    assert [one["round_s"] for one in found["systems"]] == [[10.0, 10.0], [8.0, 8.0], [12.0, 12.0], [4.0, 4.0]]
+    assert [one["speed_up"] for one in found["systems"]] == pytest.approx([1.0, 1.25, 10 / 12, 2.5])
+    assert found["groups"]["star"] == {
+        "runs": 3, "mean_s": 10.0, "best_s": 8.0, "worst_s": 12.0, "speed_up": 1.0, "best_against_best": 1.0,
+    }  # fmt: skip
+    assert found["groups"]["fapt"]["best_against_best"] == 2.0
+    first = found["systems"][0]
+    assert (first["mean_sync_s"], first["wan_bytes"], first["wan_drops"]) == (8.0, 1_350_000, 3)
+    assert first["digests_agree"]
+    rows = summary.validate(built, found)
+    assert len(rows) == 8
+    assert rows[1]["relative_error"] == pytest.approx(built.systems[0].prediction.simulated_s / 8 - 1)
+    checks = {system.name: summary.check_accounts(tmp_path / system.name) for system in built.systems}
+    console = Console(record=True, width=140)
+    show.outcome(console, WideOutcome(tmp_path, found, rows, checks))
+    text = console.export_text()
+    assert "valid (12 checks)" in text
+    assert "2.50×" in text
+
+
+def test_accounts_that_differ_are_named(tmp_path: Path) -> None:
+    system = made(tmp_path).systems[0]
+    files(tmp_path / "arm", system, (11.0, 21.0), received=899)
+    first, *rest = summary.check_accounts(tmp_path / "arm")
+    assert first == {
+        "what": "every account of every link agrees",
+        "ok": False,
+        "detail": "a->b: port 900, queue 900, other end 899 packets",
+    }
+    assert all(check["ok"] for check in rest)
+
+
+def test_the_dry_run_shows_links_and_predictions(tmp_path: Path) -> None:
+    console = Console(record=True, width=140)
+    show.experiment(console, made(tmp_path))
+    text = console.export_text()
+    assert "2 WireGuard tunnels; 2 ordered pairs without one (hops rule: the longest way is c b a)" in text
+    assert "star-3" in text
