@@ -24,6 +24,7 @@ from typing import Any
 from controllers.sdn.config import Config
 from controllers.sdn.control import Client
 from testbed.errors import NotValid, exit_code
+from testbed.net import tc
 from testbed.net.emulation import MANAGEMENT_IP, Emulation
 from testbed.net.topology import Topology
 from testbed.net.transport import Transport
@@ -159,7 +160,7 @@ class Arm:
         packets = 0
         for link in self.plan["shared"]:
             interface = self.net.interfaces[link]
-            queue = self.net.place(interface.node).qdiscs.read(interface.ifindex, "3:")
+            queue = self.net.place(interface.node).qdiscs.read_queue(interface.ifindex, self._handles(link))
             self._marks.row(self.trial, job, iteration, self.now_s, link, queue.marked)
             packets += queue.packets
         return packets
@@ -179,12 +180,16 @@ class Arm:
                 marked, dropped, ce_out,
             )  # fmt: skip
 
+    def _handles(self, link: str) -> tuple[str, ...]:
+        """The qdiscs in which packets of a directed link wait."""
+        return tc.queues(self.topology.direction(*link.split("->")))
+
     def _queues(self) -> dict[str, tuple[int, int]]:
         """Return (marked, dropped) packets of every directed link's egress."""
         totals = {}
         for link, interface in self.net.interfaces.items():
             place = self.net.place(interface.node)
-            marked = place.qdiscs.read(interface.ifindex, "3:").marked
+            marked = place.qdiscs.read_queue(interface.ifindex, self._handles(link)).marked
             totals[link] = marked, place.qdiscs.read(interface.ifindex, "2:").drops
         return totals
 
@@ -207,7 +212,7 @@ class Arm:
         for link in self.plan["shared"]:
             interface = self.net.interfaces[link]
             node = interface.node if interface.node in self.net.places else None
-            ports.setdefault(node, []).append(f"--port={link}={interface.name}")
+            ports.setdefault(node, []).append(f"--port={link}={','.join((interface.name, *self._handles(link)))}")
         command = ["-m", "testbed.telemetry.sampler", f"--interval={self.plan['queue_interval_s']}"]
         command.append(f"--epoch={self.epoch_s!r}")
         files = [self.out / (QUEUES.file if not at else f"{at}-{QUEUES.file}") for at in range(len(ports))]

@@ -186,7 +186,7 @@ class Campaign:
         scenario = self.experiment.scenario
         interval_s, drops = scenario.telemetry.queue_interval, scenario.require.drops
         checks: dict[str, list[Check]] = {
-            arm: check_arm(folder / arm, self.experiment.topology, interval_s, drops, self.experiment.shared)
+            arm: check_arm(folder / arm, self.experiment.topology_of(arm), interval_s, drops, self.experiment.shared)
             for arm in scenario.measure.arms
         }
         setting = report_setting(self.experiment)

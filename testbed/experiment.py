@@ -17,7 +17,7 @@ from testbed.errors import InputError
 from testbed.jobs import job_on
 from testbed.net import fabrics
 from testbed.net.scale import Original, Scaling
-from testbed.net.topology import Red, Topology
+from testbed.net.topology import Red, Topology, prioritised
 from testbed.net.transport import Transport
 from testbed.scenario import Arm, Scenario
 from workloads.training.plan import JobPlan
@@ -68,6 +68,19 @@ class Experiment:
             return [Trial({name: shifts_s[name] for name in names}) for _ in range(count)]
         return [self._offsets(trial) for trial in range(count)]
 
+    def by_priority(self) -> list[JobPlan]:
+        """The jobs in order of GPU intensity, compute per byte sent: who computes much for few bytes goes first.
+
+        The order is Crux's (SIGCOMM 2024) without its corrections; jobs of equal intensity keep their order.
+        """
+        return sorted(self.jobs, key=lambda job: -job.compute_s / job.total_bytes)
+
+    def topology_of(self, arm: Arm) -> Topology:
+        """The fabric as an arm has it: in `priority` switches send packets of one job before those of another."""
+        return (
+            prioritised(self.topology, [job.dscp for job in self.by_priority()]) if arm == "priority" else self.topology
+        )
+
     def _offsets(self, trial: int) -> Trial:
         """Draw each job's start within one iteration of its own: what a cluster without a scheduler really gets."""
         draw = random.Random(f"{self.scenario.measure.seed}/{self.scenario.name}/{trial}")
@@ -86,12 +99,13 @@ class Experiment:
         return {
             "scenario": self.scenario.name,
             "arm": arm,
-            "topology": self.topology.to_dict(),
+            "topology": self.topology_of(arm).to_dict(),
             "transport": {
                 "congestion_control": self.transport.congestion_control,
                 "ecn": self.transport.ecn,
                 "rto_min_s": self.transport.rto_min_s,
                 "socket_buffer_bytes": self.transport.socket_buffer_bytes,
+                "quick_ack": self.transport.quick_ack,
             },
             "jobs": [job.to_dict() for job in self.jobs],
             "trials": [trial.starts_s for trial in trials],
@@ -143,7 +157,9 @@ def network(scenario: Scenario, where: str) -> Experiment:
         topology = fabrics.build(fabric.topology, scaling.settings)
     except InputError as error:
         raise InputError(where, f"fabric.topology: {error.what}", error.mend) from error
-    tcp = Transport(transport.congestion_control, transport.ecn, scaling.rto_min_s, transport.socket_buffer)
+    tcp = Transport(
+        transport.congestion_control, transport.ecn, scaling.rto_min_s, transport.socket_buffer, transport.quick_ack
+    )
     known = {f"{a}->{b}" for a, b in topology.directed()}
     captured = scenario.telemetry.capture.links
     for link in () if captured == "shared" else captured:

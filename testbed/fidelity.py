@@ -167,14 +167,16 @@ def check_marking(queues: Records, topology: Topology, watched: Iterable[str]) -
     packet_bytes = topology.mtu_bytes + ETHERNET_HEADER_BYTES
     faults, above = [], 0
     for link in watched:
-        aqm, seen = topology.direction(*link.split("->")).aqm, queues.where(link=link)
-        if aqm is None:
+        direction, seen = topology.direction(*link.split("->")), queues.where(link=link)
+        if direction.aqm is None:
             continue
+        # With several bands each has the threshold: only above their sum one of them is certainly above its own.
+        surely_bytes = max(1, len(direction.bands)) * (direction.aqm.max_bytes + 2 * packet_bytes)
         times, backlogs = seen.numbers("t_s"), [backlog or 0 for backlog in seen.counts("backlog_bytes")]
         columns = (seen.counts("marked_packets"), seen.counts("dropped_packets"))
         marked = [(marks or 0) + (drops or 0) for marks, drops in zip(*columns, strict=True)]
         for before, after in pairwise(range(len(backlogs))):
-            if backlogs[before] < aqm.max_bytes and backlogs[after] >= aqm.max_bytes + 2 * packet_bytes:
+            if backlogs[before] < direction.aqm.max_bytes and backlogs[after] >= surely_bytes:
                 above += 1
                 if marked[after] <= marked[before]:
                     faults.append(f"{link} held {backlogs[after]} B at {times[after]:.3f} s and marked nothing")

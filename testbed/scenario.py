@@ -16,7 +16,7 @@ from testbed.errors import InputError
 from testbed.units import Delay, Delays, Rate, Size
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
-Arm = Literal["alone", "together", "random", "cassini"]
+Arm = Literal["alone", "together", "random", "priority", "cassini"]
 ClusterArm = Literal["themis", "themis+cassini", "pollux", "pollux+cassini", "random", "random+cassini", "ideal"]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
@@ -81,11 +81,16 @@ class FabricKeys(Part):
 
 
 class TransportKeys(Part):
-    """What the jobs' sockets use. DCTCP stands in for DCQCN, deep queues for PFC (docs/limits.md)."""
+    """What the jobs' sockets use. DCTCP stands in for DCQCN, deep queues for PFC (docs/limits.md).
+
+    With `quick_ack` every packet is acknowledged at once, as RDMA's are; TCP would wait up to 40 ms for a second one,
+    and a window of a packet or two stands still meanwhile.
+    """
 
     congestion_control: Literal["dctcp", "cubic", "reno", "bbr"] = "dctcp"
     ecn: bool = True
     rto_min: Delay = 4e-3
+    quick_ack: bool = True
     socket_buffer: Annotated[Size, Field(ge=4096, lt=2**31)] = 16_000_000
 
     @model_validator(mode="after")
@@ -233,6 +238,7 @@ class TrialKeys(Part):
     alone: Annotated[int, Field(ge=1, le=1000)] = 1
     together: Annotated[int, Field(ge=1, le=1000)] = 3
     random: Annotated[int, Field(ge=1, le=1000)] = 5
+    priority: Annotated[int, Field(ge=1, le=1000)] = 5
     cassini: Annotated[int, Field(ge=1, le=1000)] = 3
 
 

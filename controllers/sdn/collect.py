@@ -9,10 +9,11 @@ from socket import if_nametoindex
 from controllers.sdn import openflow
 from controllers.sdn.counters import QueueCount
 from testbed.errors import NotValid
+from testbed.net.tc import queues
 from testbed.net.topology import Topology, link_id
-from testbed.telemetry.qdisc import QdiscReader
+from testbed.telemetry.qdisc import Qdisc, QdiscReader, total
 
-LIMITER, QUEUE = "2:", "3:"
+LIMITER = "2:"
 
 
 class Round:
@@ -74,17 +75,19 @@ class Queues:
             }
         except OSError as error:
             raise NotValid(f"a switch's port has no interface in the controller's namespace: {error}") from error
+        self._handles = {link: queues(topology.direction(*link.split("->"))) for link in self._links.values()}
         self._reader = QdiscReader()
 
     def read(self) -> dict[str, QueueCount]:
-        """The queue of every directed link that has a limiter 2: and a queue 3:."""
-        found: dict[str, dict[str, tuple[int, int, int]]] = {}
+        """The queue of every directed link that has a limiter 2: and its queues, 3: and those of further bands."""
+        found: dict[str, dict[str, Qdisc]] = {}
         for qdisc in self._reader.dump():
-            if qdisc.ifindex in self._links and qdisc.handle in (LIMITER, QUEUE):
-                reading = qdisc.backlog_bytes, qdisc.marked, qdisc.drops
-                found.setdefault(self._links[qdisc.ifindex], {})[qdisc.handle] = reading
-        return {
-            link: QueueCount(both[QUEUE][0], both[QUEUE][1], both[LIMITER][2])
-            for link, both in found.items()
-            if len(both) == 2
-        }
+            if qdisc.ifindex in self._links:
+                found.setdefault(self._links[qdisc.ifindex], {})[qdisc.handle] = qdisc
+        counts = {}
+        for link, own in found.items():
+            waiting = [own[handle] for handle in self._handles[link] if handle in own]
+            if LIMITER in own and len(waiting) == len(self._handles[link]):
+                queue = total(waiting)
+                counts[link] = QueueCount(queue.backlog_bytes, queue.marked, own[LIMITER].drops)
+        return counts

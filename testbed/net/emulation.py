@@ -243,13 +243,14 @@ class Emulation:
         t = self.topology
         fabric, management = t.interface(host, t.uplink(host)), management_end(host)
         eth, mgmt = found[fabric].ifindex, found[management].ifindex
+        metrics = links.Metrics(self.transport.rto_min_ms, self.transport.quick_ack)
         made = [
             links.set_up(found["lo"].ifindex, "lo"),
             links.set_up(eth, fabric),
             links.set_up(mgmt, management),
         ]
         made += [links.add_address(eth, fabric, t.ip(host), PREFIX)]
-        made += [links.add_route(eth, fabric, t.ip(host), PREFIX, self.transport.rto_min_ms)]
+        made += [links.add_route(eth, fabric, t.ip(host), PREFIX, metrics)]
         made += [links.add_address(mgmt, management, t.mgmt_ip(host), PREFIX)]
         made += [links.add_route(mgmt, management, t.mgmt_ip(host), PREFIX)]
         made += [links.add_neighbour(mgmt, management, MANAGEMENT_IP, _MANAGEMENT_MAC)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from testbed.telemetry.netlink import (
     CREATE,
@@ -41,7 +42,7 @@ _IFLA_LINKINFO, _IFLA_NET_NS_FD, _IFLA_NUM_TX_QUEUES, _IFLA_NUM_RX_QUEUES = 18, 
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _NO_PREFIX_ROUTE = 1, 2, 8, 0x200
 _RTA_DST, _RTA_OIF, _RTA_PREFSRC, _RTA_METRICS = 1, 4, 7, 8
-_RTAX_LOCK, _RTAX_RTO_MIN = 1, 13
+_RTAX_LOCK, _RTAX_RTO_MIN, _RTAX_QUICKACK = 1, 13, 15
 _NDA_DST, _NDA_LLADDR = 1, 2
 _IFF_UP = 1
 _PERMANENT = 0x80
@@ -119,17 +120,25 @@ def add_address(ifindex: int, name: str, ip: str, prefix: int) -> Request:
     return Request(RTM_NEWADDR, CREATE | REPLACE, body, f"the address {ip}/{prefix} on {name}")
 
 
-def add_route(ifindex: int, name: str, ip: str, prefix: int, rto_min_ms: int = 0) -> Request:
-    """The route to the network of `ip` through one device; `rto_min_ms` bounds the retransmission timeout of
-    TCP."""
+class Metrics(NamedTuple):
+    """What a route says of TCP: the lower bound of its retransmission timeout in ms (0: the kernel's own), and whether
+    it acknowledges every packet at once."""
+
+    rto_min_ms: int = 0
+    quick_ack: bool = False
+
+
+def add_route(ifindex: int, name: str, ip: str, prefix: int, metrics: Metrics = Metrics()) -> Request:  # noqa: B008 - a constant
+    """The route to the network of `ip` through one device."""
     mask = 0xFFFFFFFF << (32 - prefix) & 0xFFFFFFFF
     network = (int.from_bytes(socket.inet_aton(ip), "big") & mask).to_bytes(4, "big")
     body = _RT.pack(socket.AF_INET, prefix, 0, 0, _MAIN_TABLE, _STATIC, _SCOPE_LINK, _UNICAST, 0)
     body += attribute(_RTA_DST, network) + u32(_RTA_OIF, ifindex) + attribute(_RTA_PREFSRC, socket.inet_aton(ip))
-    if rto_min_ms:
-        # TCP looks at the metric only when it is locked.
-        lock = u32(_RTAX_LOCK, 1 << _RTAX_RTO_MIN)
-        body += nested(_RTA_METRICS, lock, u32(_RTAX_RTO_MIN, rto_min_ms))
+    if any(metrics):
+        # TCP looks at the timeout's metric only when it is locked.
+        lock = u32(_RTAX_LOCK, 1 << _RTAX_RTO_MIN if metrics.rto_min_ms else 0)
+        numbers = u32(_RTAX_RTO_MIN, metrics.rto_min_ms), u32(_RTAX_QUICKACK, metrics.quick_ack)
+        body += nested(_RTA_METRICS, lock, *numbers)
     return Request(RTM_NEWROUTE, CREATE | REPLACE, body, f"the route of {ip}/{prefix} through {name}")
 
 
@@ -168,17 +177,18 @@ def addresses(kernel: RouteSocket) -> dict[int, str]:
     return found
 
 
-def route_rto_min_ms(kernel: RouteSocket) -> dict[int, int]:
-    """The locked rto_min of each device's unicast route (0: none), in ms by interface index."""
+def route_metrics(kernel: RouteSocket) -> dict[int, Metrics]:
+    """The metrics of each device's unicast route, by interface index."""
     request = Request(RTM_GETROUTE, 0, _RT.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0), "to list the routes")
-    found: dict[int, int] = {}
+    found: dict[int, Metrics] = {}
     for body in kernel.dump(request):
         family, *_, table, _, _, kind, _ = _RT.unpack_from(body)
         values = attributes(body, _RT.size)
         if (family, table, kind) != (socket.AF_INET, _MAIN_TABLE, _UNICAST) or _RTA_OIF not in values:
             continue
         (ifindex,) = struct.unpack("=I", values[_RTA_OIF])
-        found[ifindex] = _locked_rto_min_ms(values)
+        (quick_ack,) = struct.unpack("=I", attributes(values.get(_RTA_METRICS, b"")).get(_RTAX_QUICKACK, bytes(4)))
+        found[ifindex] = Metrics(_locked_rto_min_ms(values), bool(quick_ack))
     return found
 
 

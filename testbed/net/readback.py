@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import NotValid
-from testbed.net import links, ovs, tc
+from testbed.net import filters, links, ovs, tc
 from testbed.net.namespaces import OFFLOADS, read_sysctl
 from testbed.net.topology import link_id
 from testbed.net.transport import (
@@ -51,6 +51,7 @@ def read_back(net: Emulation) -> list[Reading]:
 
 def expect_qdiscs(port: str, wanted: list[tc.Wanted], found: list[Qdisc]) -> None:
     """Compares the tree of one port: which disciplines, where in the tree, with which numbers."""
+    wanted = sorted(wanted, key=lambda w: w.handle)
     expect(port, "qdiscs", [f"{w.kind} {w.handle}" for w in wanted], [f"{q.kind} {q.handle}" for q in found])
     for w, q in zip(wanted, found, strict=True):
         expect(port, f"parent of {w.kind}", w.parent, q.parent)
@@ -107,15 +108,16 @@ def _hosts(net: Emulation) -> list[Reading]:
         management = links.devices(place.kernel)[f"{host}-mgmt"]
         expect(management.name, "operstate", "up", management.operstate)
         expect(management.name, "address", f"{t.mgmt_ip(host)}/16", addresses.get(management.ifindex))
-        rto_min_ms = links.route_rto_min_ms(place.kernel).get(interface.ifindex)
-        expect(interface.name, "rto_min of the route in ms", net.transport.rto_min_ms, rto_min_ms)
+        metrics = links.route_metrics(place.kernel).get(interface.ifindex, links.Metrics())
+        expect(interface.name, "rto_min of the route in ms", net.transport.rto_min_ms, metrics.rto_min_ms)
+        expect(interface.name, "quick acknowledgements of the route", net.transport.quick_ack, metrics.quick_ack)
         neighbours = {ip: mac for (i, ip), mac in links.neighbours(place.kernel).items() if i == interface.ifindex}
         for peer in t.hosts:
             if peer != host:
                 expect(interface.name, f"neighbour {t.ip(peer)}", t.mac(peer), neighbours.get(t.ip(peer)))
         found = {
             "address": addresses[interface.ifindex],
-            "rto_min_ms": rto_min_ms,
+            **metrics._asdict(),
             "neighbours": len(neighbours),
         }
         readings.append({"of": "host", "name": host, "sysctls": sysctls, **found})
@@ -143,6 +145,9 @@ def _ports(net: Emulation) -> list[Reading]:
             expect(interface.name, name, False, offloads[name])
         tree = qdiscs[where].get(device.ifindex, [])
         expect_qdiscs(interface.name, tc.wanted(t.direction(a, b)), tree)
+        if sorting := tc.wanted_filters(t.direction(a, b)):
+            kernel = net.places[where].kernel
+            expect(interface.name, "filters", sorting, filters.read(kernel, device.ifindex, tc.PRIO))
         shown = [{"kind": q.kind, "handle": q.handle, "parent": q.parent, **q.options} for q in tree]
         found = {"mac": device.mac, "mtu_bytes": device.mtu_bytes, "operstate": device.operstate}
         readings.append(

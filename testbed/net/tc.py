@@ -1,9 +1,10 @@
 """From the settings of an egress to the kernel's queueing disciplines, as netlink messages.
 
 The order is delay, rate, queue: `netem 1:` at the root (only where there is delay or loss), `tbf 2:` under
-it, and under that `red 3:` or `bfifo 3:`. The other way round, packets in flight would count as a queue and
-be marked. Netlink can say two things that the command `tc` cannot: a RED that looks at the instantaneous
-queue (Wlog 0), and rates above 34 Gbit/s together with RED.
+it, and under that `red 3:` or `bfifo 3:`. With bands of priority `prio 4:` stands between, and under it `red 3:`
+for the first band, `red 5:` and so on for the others; filters sort packets by their DSCP. The other way round,
+packets in flight would count as a queue and be marked. Netlink can say two things that the command `tc` cannot: a
+RED that looks at the instantaneous queue (Wlog 0), and rates above 34 Gbit/s together with RED.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from testbed.net import filters as filters_of
+from testbed.net.filters import Filter
 from testbed.net.topology import Direction, Red
 from testbed.telemetry.netlink import CREATE, REPLACE, Request, attribute, text, u32, u64
 from testbed.telemetry.qdisc import (
     NETEM_JITTER64,
     NETEM_LATENCY64,
     NETEM_QOPT,
+    PRIO_QOPT,
     RED_MAX_P,
     RED_PARMS,
     RED_QOPT,
@@ -32,7 +36,8 @@ from testbed.telemetry.qdisc import (
     handle_number,
 )
 
-NETEM, TBF, QUEUE = "1:", "2:", "3:"
+NETEM, TBF, QUEUE, PRIO = "1:", "2:", "3:", "4:"
+_SECOND_BAND = 5
 
 _RED_ECN = 1
 _ETHERNET = 1
@@ -54,25 +59,42 @@ class Wanted:
 
 
 def wanted(d: Direction) -> list[Wanted]:
-    """The qdiscs of an egress, from the root inwards."""
+    """The qdiscs of an egress, each after its parent."""
     tree: list[Wanted] = []
     if d.delay_s or d.loss:
         tree.append(Wanted("netem", NETEM, "root", _netem(d)))
     tree.append(Wanted("tbf", TBF, "1:1" if tree else "root", _tbf(d)))
-    if d.aqm:
+    if d.aqm and d.bands:
+        tree.append(Wanted("prio", PRIO, "2:1", {"bands": len(d.bands), "default_band": len(d.bands) - 1}))
+        for band, handle in enumerate(queues(d), 1):
+            tree.append(Wanted("red", handle, f"{PRIO}{band:x}", _red(d.aqm, d.queue_bytes)))
+    elif d.aqm:
         tree.append(Wanted("red", QUEUE, "2:1", _red(d.aqm, d.queue_bytes)))
     else:
         tree.append(Wanted("bfifo", QUEUE, "2:1", {"limit_bytes": d.queue_bytes}))
     return tree
 
 
+def queues(d: Direction) -> tuple[str, ...]:
+    """The handles of the qdiscs in which packets of an egress wait; one, or one for each band."""
+    return (QUEUE, *(f"{number:x}:" for number in range(_SECOND_BAND, _SECOND_BAND + len(d.bands) - 1)))
+
+
+def wanted_filters(d: Direction) -> list[Filter]:
+    """The filters that sort packets into bands, in the order in which they are asked."""
+    return [Filter(order, f"{PRIO}{order:x}", dscp) for order, dscp in enumerate(d.bands, 1)]
+
+
 def requests(ifindex: int, interface: str, d: Direction) -> list[Request]:
-    """The messages that give an egress its qdiscs, from the root inwards."""
-    return [_request(ifindex, interface, w, d) for w in wanted(d)]
+    """The messages that give an egress its qdiscs, each after its parent, and its filters."""
+    filters = [filters_of.request(ifindex, interface, PRIO, f) for f in wanted_filters(d)]
+    return [_request(ifindex, interface, w, d) for w in wanted(d)] + filters
 
 
 def _request(ifindex: int, interface: str, w: Wanted, d: Direction) -> Request:
-    encode = {"netem": _encode_netem, "tbf": _encode_tbf, "red": _encode_red, "bfifo": _encode_bfifo}[w.kind]
+    encode = {
+        "netem": _encode_netem, "tbf": _encode_tbf, "prio": _encode_prio, "red": _encode_red, "bfifo": _encode_bfifo,
+    }[w.kind]  # fmt: skip
     body = TCMSG.pack(0, ifindex, handle_number(w.handle), handle_number(w.parent), 0)
     body += text(TCA_KIND, w.kind) + attribute(TCA_OPTIONS, encode(w.options, d))
     return Request(RTM_NEWQDISC, CREATE | REPLACE, body, f"qdisc {w.kind} {w.handle} on {interface}")
@@ -113,6 +135,11 @@ def _encode_tbf(options: dict[str, int], d: Direction) -> bytes:
     spec = (0, _ETHERNET, 0, 0, 0, min(rate, _U32_MAX))
     parms = TBF_QOPT.pack(*spec, *(0,) * 6, options["limit_bytes"], options["buffer_ticks"], 0)
     return attribute(TBF_PARMS, parms) + u64(TBF_RATE64, rate) + u32(TBF_BURST, d.burst_bytes)
+
+
+def _encode_prio(options: dict[str, int], _: Direction) -> bytes:
+    # Whatever no filter knows waits in the last band.
+    return PRIO_QOPT.pack(options["bands"], *[options["default_band"]] * 16)
 
 
 def _red(aqm: Red, queue_bytes: int) -> dict[str, int]:

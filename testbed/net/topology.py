@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +23,7 @@ Role = Literal["host", "tor", "aggregation", "core", "switch"]
 
 MAX_RATE_BPS = 100_000_000_000
 MAX_HOSTS = 1000
+MAX_BANDS = 16  # of the kernel's prio
 # A network device's name has at most 15 characters.
 _MAX_INTERFACE_NAME = 15
 _FABRIC_BASE, _MANAGEMENT_BASE = IPv4Address("10.0.0.0"), IPv4Address("10.255.1.0")
@@ -51,7 +52,9 @@ class Direction:
     """The settings of one egress: every packet is delayed by `delay_s` or lost with probability `loss`, then
     waits in a queue of `queue_bytes` for a transmitter of `rate_bps` that may send `burst_bytes` at once.
     `aqm` marks packets in that queue; without it a full queue drops. With `jitter_s` each packet's delay is drawn
-    evenly from `delay_s` - `jitter_s` to `delay_s` + `jitter_s`, so that packets may overtake each other."""
+    evenly from `delay_s` - `jitter_s` to `delay_s` + `jitter_s`, so that packets may overtake each other.
+    `bands` are DSCPs from the highest strict priority to the lowest, each with a queue and an AQM of its own; packets
+    of none of them wait in the last. Without bands there is one queue."""
 
     rate_bps: int
     delay_s: float
@@ -60,6 +63,7 @@ class Direction:
     burst_bytes: int
     aqm: Red | None
     jitter_s: float = 0.0
+    bands: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -194,8 +198,23 @@ def mac_text(number: int) -> str:
     return number.to_bytes(6, "big").hex(":")
 
 
+def prioritised(topology: Topology, dscps: Sequence[int]) -> Topology:
+    """The topology whose switches send packets of one DSCP before those of the next, the first of `dscps` first.
+
+    A single DSCP needs no bands. Raises InputError for more than there can be.
+    """
+    bands = tuple(dscps) if len(dscps) > 1 else ()
+
+    def banded(d: Direction) -> Direction:
+        return replace(d, bands=bands) if d.aqm else d
+
+    links = (replace(link, a_to_b=banded(link.a_to_b), b_to_a=banded(link.b_to_a)) for link in topology.links)
+    return replace(topology, links=tuple(links))
+
+
 def _direction_from(data: dict[str, Any]) -> Direction:
-    return Direction(**{**data, "aqm": Red(**data["aqm"]) if data["aqm"] else None})
+    aqm = Red(**data["aqm"]) if data["aqm"] else None
+    return Direction(**{**data, "aqm": aqm, "bands": tuple(data.get("bands", ()))})
 
 
 def _check(topology: Topology) -> None:
@@ -256,5 +275,7 @@ def _check_direction(where: str, d: Direction, mtu_bytes: int) -> None:
             raise InputError(where, what, mend)
     if d.aqm and not 0 < d.aqm.min_bytes <= d.aqm.max_bytes <= d.queue_bytes:
         raise InputError(where, f"RED from {d.aqm.min_bytes} to {d.aqm.max_bytes} bytes", "0 < min <= max <= queue")
+    if d.bands and not (d.aqm and 2 <= len(d.bands) == len(set(d.bands)) <= MAX_BANDS):
+        raise InputError(where, f"{len(d.bands)} bands", f"2 to {MAX_BANDS} different DSCPs, where there is an AQM")
     if d.aqm and not 0 <= d.aqm.probability <= 1:
         raise InputError(where, f"RED probability {d.aqm.probability}", "0 to 1")

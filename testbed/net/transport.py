@@ -18,7 +18,7 @@ BACKLOG_PACKETS = 1_000_000
 class Transport:
     """The hosts' transport. `rto_min_s` is the lower bound of the retransmission timeout, in whole
     milliseconds (the kernel rounds it up to its own tick); `socket_buffer_bytes` is the size of every
-    socket's buffers, both ways.
+    socket's buffers, both ways; with `quick_ack` every packet is acknowledged at once.
 
     Raises InputError for values that no kernel takes.
     """
@@ -27,6 +27,7 @@ class Transport:
     ecn: bool = True
     rto_min_s: float = 0.2
     socket_buffer_bytes: int = 16_000_000
+    quick_ack: bool = False
 
     def __post_init__(self) -> None:
         if not 1e-3 <= self.rto_min_s <= 120:

@@ -20,11 +20,24 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 INK, FAINT, GRID = "#262626", "#7a7a7a", "#e4e4e4"
 CONTENTION = "#cc3311"
 JOBS = ("#0077bb", "#ee7733", "#33bbee", "#aa4499", "#ddaa33", "#44aa66", "#885522", "#7788cc")
-ARM_COLOURS = {"together": "#cc3311", "random": "#8a5fbf", "cassini": "#009988", "alone": "#404040"}
-ARM_DASHES = {"together": "-", "random": (0, (5, 1.2)), "cassini": "-", "alone": (0, (1.2, 1.6))}
+ARM_COLOURS = {
+    "together": "#cc3311",
+    "random": "#8a5fbf",
+    "priority": "#cc8800",
+    "cassini": "#009988",
+    "alone": "#404040",
+}
+ARM_DASHES = {
+    "together": "-",
+    "random": (0, (5, 1.2)),
+    "priority": (0, (3, 1, 1, 1)),
+    "cassini": "-",
+    "alone": (0, (1.2, 1.6)),
+}
 ARM_TITLES = {
     "together": "together: all jobs start at once",
     "random": "random: start offsets drawn by seed",
+    "priority": "priority: offsets as random, one job before another at switches",
     "cassini": "cassini: time-shifts from measured profiles",
     "alone": "alone: each job by itself",
 }

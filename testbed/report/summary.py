@@ -36,6 +36,8 @@ P99_FROM = 200
 PAIRS = (
     ("together", "cassini"),
     ("random", "cassini"),
+    ("random", "priority"),
+    ("priority", "cassini"),
     ("together", "alone"),
     ("random", "alone"),
     ("cassini", "alone"),

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-STYLES = {"together": "red", "random": "magenta", "cassini": "cyan", "alone": "dim"}
+STYLES = {"together": "red", "random": "magenta", "priority": "yellow", "cassini": "cyan", "alone": "dim"}
 
 
 def arms_table(summary: Mapping[str, Any]) -> Table:

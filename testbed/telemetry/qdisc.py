@@ -10,8 +10,8 @@ Formats: `include/uapi/linux/pkt_sched.h` and `gen_stats.h` of the Linux sources
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from testbed.telemetry.netlink import ECHO, Request, RouteSocket, attributes
 
@@ -30,6 +30,8 @@ TBF_QOPT = struct.Struct("=BBHhHI BBHhHI III")
 RED_QOPT = struct.Struct("=IIIBBBB")
 # struct tc_netem_qopt: latency in ticks, limit, loss, gap, duplicate, jitter in ticks
 NETEM_QOPT = struct.Struct("=IIIIII")
+# struct tc_prio_qopt: bands, and the band of each of 16 priorities
+PRIO_QOPT = struct.Struct("=i16B")
 
 _STATS_BASIC, _STATS_QUEUE, _STATS_APP, _STATS_PACKETS64 = 1, 3, 4, 8
 _BASIC = struct.Struct("=QI")
@@ -104,6 +106,12 @@ def decode(body: bytes) -> Qdisc:
     )
 
 
+def total(parts: Sequence[Qdisc]) -> Qdisc:
+    """The first of `parts`, of which there must be one, with the counts of them all."""
+    counts = ("bytes", "packets", "backlog_bytes", "backlog_packets", "drops", "marked")
+    return replace(parts[0], **{name: sum(getattr(part, name) for part in parts) for name in counts})
+
+
 def _tbf(data: bytes) -> dict[str, int]:
     found = attributes(data)
     values = TBF_QOPT.unpack_from(found[TBF_PARMS])
@@ -142,6 +150,12 @@ def _netem(data: bytes) -> dict[str, int]:
     }
 
 
+def _prio(data: bytes) -> dict[str, int]:
+    bands, *of_priority = PRIO_QOPT.unpack_from(data)
+    # -1 where priorities go to different bands
+    return {"bands": bands, "default_band": of_priority[0] if len(set(of_priority)) == 1 else -1}
+
+
 def _fifo(data: bytes) -> dict[str, int]:
     return {"limit_bytes": struct.unpack_from("=I", data)[0]}
 
@@ -151,6 +165,7 @@ _OPTIONS: dict[str, Callable[[bytes], dict[str, int]]] = {
     "red": _red,
     "netem": _netem,
     "bfifo": _fifo,
+    "prio": _prio,
 }
 
 
@@ -183,3 +198,7 @@ class QdiscReader:
         # Kernels answer a question about one qdisc only to those who ask for an echo.
         request = Request(RTM_GETQDISC, ECHO, body, f"to show qdisc {handle} of interface {ifindex}")
         return decode(self._socket.get(request))
+
+    def read_queue(self, ifindex: int, handles: Sequence[str]) -> Qdisc:
+        """The queue of an egress, `read` from each of `handles` and added up; the first says what it is."""
+        return total([self.read(ifindex, handle) for handle in handles])

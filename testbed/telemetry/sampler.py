@@ -21,7 +21,7 @@ from socket import if_nametoindex
 from typing import NamedTuple, Protocol
 
 from testbed.errors import EnvironmentLacks, InputError, exit_code
-from testbed.telemetry.qdisc import Qdisc, QdiscReader
+from testbed.telemetry.qdisc import Qdisc, QdiscReader, total
 from testbed.telemetry.schedule import Schedule
 from testbed.telemetry.tables import QUEUES, Writer
 
@@ -36,6 +36,7 @@ class Port(NamedTuple):
     link: str
     interface: str
     ifindex: int
+    queues: tuple[str, ...] = (QUEUE,)
 
 
 class Sample(NamedTuple):
@@ -82,9 +83,10 @@ class Steps:
             self._writer.row(held[0], link, *held[1])
 
 
-def sample(reader: Reader, ifindex: int) -> Sample:
-    """Read one port, by two netlink requests."""
-    queue, limiter = reader.read(ifindex, QUEUE), reader.read(ifindex, LIMITER)
+def sample(reader: Reader, port: Port) -> Sample:
+    """Read one port, by two netlink requests or by one more for each further band."""
+    queue = total([reader.read(port.ifindex, handle) for handle in port.queues])
+    limiter = reader.read(port.ifindex, LIMITER)
     return Sample(
         queue.backlog_bytes,
         queue.backlog_packets,
@@ -102,7 +104,7 @@ def watch(reader: Reader, ports: Sequence[Port], writer: Writer, epoch_s: float,
     while True:
         now_s = time.time()
         for port in ports:
-            steps.add(now_s - epoch_s, port.link, sample(reader, port.ifindex))
+            steps.add(now_s - epoch_s, port.link, sample(reader, port))
         now_s = time.time()
         if signal.sigtimedwait(ENDING, max(0.0, schedule.after(now_s) - now_s)) is not None:
             break
@@ -110,13 +112,14 @@ def watch(reader: Reader, ports: Sequence[Port], writer: Writer, epoch_s: float,
 
 
 def resolve(given: str) -> Port:
-    """A `LINK=IFNAME` of the command line. Raises InputError when it is not one or the interface does not
-    exist."""
-    link, equals, interface = given.rpartition("=")
+    """A `LINK=IFNAME` of the command line, or `LINK=IFNAME,3:,5:` with the handles of its queues. Raises InputError
+    when it is not one or the interface does not exist."""
+    link, equals, rest = given.rpartition("=")
+    interface, *queues = rest.split(",")
     if not (link and equals and interface):
         raise InputError("--port", f"{given!r} is not LINK=IFNAME", "for example tor1->agg1=tor1-eth5")
     try:
-        return Port(link, interface, if_nametoindex(interface))
+        return Port(link, interface, if_nametoindex(interface), tuple(queues) or (QUEUE,))
     except OSError as error:
         raise InputError("--port", f"there is no interface {interface} here") from error
 

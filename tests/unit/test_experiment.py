@@ -197,6 +197,7 @@ def test_a_plan_says_everything_and_reads_back() -> None:
     assert plan["queue_interval_s"] == 1e-3
     assert plan["transport"] == {
         "congestion_control": "dctcp", "ecn": True, "rto_min_s": 0.4, "socket_buffer_bytes": 16_000_000,
+            "quick_ack": True,
     }  # fmt: skip
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.net import tc
+from testbed.net import filters, tc
 from testbed.net.readback import FabricMismatch, expect_qdiscs
 from testbed.net.topology import MAX_RATE_BPS, Direction, Red
-from testbed.telemetry.qdisc import Qdisc, decode, handle_number, handle_text
+from testbed.telemetry.qdisc import Qdisc, decode, handle_number, handle_text, total
 
 PLAIN = Direction(50_000_000_000, 0.0, 0.0, 16_000_000, 18_028, Red(80_000, 160_000, 1.0))
 HOST = dataclasses.replace(PLAIN, delay_s=2e-6, aqm=None)
@@ -122,3 +122,46 @@ def test_a_missing_or_misplaced_discipline_is_found() -> None:
         expect_qdiscs("h1-eth0", tc.wanted(HOST), found[1:])
     with pytest.raises(FabricMismatch, match="parent of bfifo"):
         expect_qdiscs("h1-eth0", tc.wanted(HOST), [*found[:2], dataclasses.replace(found[2], parent="1:1")])
+
+
+# Bands of priority
+
+
+BANDED = dataclasses.replace(PLAIN, bands=(5, 9, 63))
+
+
+def test_bands_have_a_queue_each_below_one_limiter() -> None:
+    tree = [(w.kind, w.handle, w.parent) for w in tc.wanted(BANDED)]
+    assert tree == [
+        ("tbf", "2:", "root"), ("prio", "4:", "2:1"), ("red", "3:", "4:1"), ("red", "5:", "4:2"), ("red", "6:", "4:3"),
+    ]  # fmt: skip
+    assert tc.queues(BANDED) == ("3:", "5:", "6:")
+    assert tc.queues(PLAIN) == ("3:",)
+    assert {tuple(w.options.items()) for w in tc.wanted(BANDED) if w.kind == "red"} == {
+        tuple(tc.wanted(PLAIN)[-1].options.items())
+    }
+
+
+def test_what_is_asked_of_bands_and_filters_decodes_to_what_is_wanted() -> None:
+    made = tc.requests(7, "s1-eth1", BANDED)
+    shown = [decode(request.body) for request in made if request.kind != filters.RTM_NEWTFILTER]
+    expect_qdiscs("s1-eth1", tc.wanted(BANDED), sorted(shown, key=lambda q: q.handle))
+    sorting = [filters.decode(request.body) for request in made if request.kind == filters.RTM_NEWTFILTER]
+    assert sorting == tc.wanted_filters(BANDED)
+    assert [(f.band, f.dscp) for f in tc.wanted_filters(BANDED)] == [("4:1", 5), ("4:2", 9), ("4:3", 63)]
+    assert tc.wanted_filters(PLAIN) == []
+
+
+def test_a_filter_of_another_selector_is_none_of_ours() -> None:
+    body = filters.request(7, "s1-eth1", tc.PRIO, filters.Filter(1, "4:1", 5)).body
+    other = body.replace(bytes.fromhex("00fc0000"), bytes.fromhex("00ff0000"))
+    assert other != body
+    found = filters.decode(other)
+    assert found is not None
+    assert found.dscp == -1
+
+
+def test_what_waits_in_bands_is_added_up() -> None:
+    first = Qdisc(7, "red", "3:", "4:1", {}, 100, 1, 10, 2, 0, 4)
+    second = Qdisc(7, "red", "5:", "4:2", {}, 50, 2, 20, 3, 6, 1)
+    assert total([first, second]) == Qdisc(7, "red", "3:", "4:1", {}, 150, 3, 30, 5, 6, 5)

@@ -39,7 +39,7 @@ class FakeReader:
 
 
 def test_a_sample_takes_the_queue_from_3_and_what_was_sent_or_dropped_from_2() -> None:
-    assert sampler.sample(FakeReader([500]), 7) == Sample(500, 5, 1000, 10, 4, 3)
+    assert sampler.sample(FakeReader([500]), Port("a->b", "x", 7)) == Sample(500, 5, 1000, 10, 4, 3)
 
 
 @given(st.lists(st.sampled_from([0, 1, 2]), max_size=30))

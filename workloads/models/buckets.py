@@ -22,8 +22,8 @@ BUCKET_BYTES = 25 << 20
 
 # Beside its payload a frame carries Ethernet 14; IPv4 20, TCP 20, timestamps 12 (MTU 9000: 8948 of 9014).
 FRAME_BYTES, HEADER_BYTES = 14, 52
-# The ring's traffic in the other direction: one acknowledgement of 66 bytes for every two frames.
-ACKNOWLEDGEMENT_BYTES = 33
+# The ring's traffic in the other direction: one acknowledgement for every frame (transport.quick_ack).
+ACKNOWLEDGEMENT_BYTES = 66
 # By how much a ring step lasts longer than its bytes at 50 Gbit/s: 4 µs of delay on host links, less what the
 # burst of two packets saves at a token bucket. From single jobs on an empty network; it grows with the scale.
 STEP_LATENCY_S = 1.0e-6
