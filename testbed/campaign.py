@@ -1,7 +1,7 @@
 """A whole scenario: its arms in guests of their own, side by side where there are CPUs, then decision, verdict, report.
 
-The arm `alone` runs first or beside arms that need nothing of it; `cassini` waits for the profiles measured there. What
-a run leaves is described in docs/results.md.
+The arm `alone` runs first or beside arms that need nothing of it; `cassini` waits for the profiles measured there, and
+`refined` for the marks measured in `cassini`. What a run leaves is described in docs/results.md.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from testbed.fidelity import Check, check_arm
 from testbed.report import draw, summary, validation
 from testbed.scenario import Arm, Scenario
 
+SHIFTED: tuple[Arm, ...] = ("cassini", "refined")  # what is to run before them decides their time-shifts
 STAGES = ("guest up", "network", "controller", "read back", "agents", "trials", "files")
 
 
@@ -108,20 +109,24 @@ class Campaign:
             waiting.remove("alone")
             waiting.insert(0, "alone")
         wall_s: dict[str, dict[str, float]] = {}
-        shifts: decide.TimeShifts | None = None
+        shifts: dict[Arm, decide.TimeShifts] = {}
         running: dict[Future[dict[str, float]], Arm] = {}
         with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool, self._stopped_on_error():
             while waiting or running:
-                for arm in [arm for arm in waiting if arm != "cassini" or shifts is not None]:
+                for arm in [arm for arm in waiting if arm not in SHIFTED or arm in shifts]:
                     if len(running) < len(os.sched_getaffinity(0)):
                         waiting.remove(arm)
-                        running[pool.submit(self._run_arm, folder / arm, arm, shifts)] = arm
+                        running[pool.submit(self._run_arm, folder / arm, arm, shifts.get(arm))] = arm
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     arm = running.pop(future)
                     wall_s[arm] = future.result()
-                    if arm == "alone":
-                        shifts = self._decide(folder)
+                    if arm == "alone" and self.scenario.telemetry.watch == "workers":
+                        self._profile(folder)
+                    elif arm == "alone" and "cassini" in waiting:
+                        shifts["cassini"] = self._decide(folder, self._profile(folder))
+                    if arm == "cassini" and "refined" in waiting:
+                        shifts["refined"] = self._refine(folder)
         return wall_s
 
     @contextmanager
@@ -136,7 +141,7 @@ class Campaign:
 
     def _run_arm(self, folder: Path, arm: Arm, shifts: decide.TimeShifts | None) -> dict[str, float]:
         trials = self.experiment.trials(arm, shifts.starts_s if shifts else {})
-        held = shifts.periods_s if shifts and arm == "cassini" else {}
+        held = shifts.periods_s if shifts else {}
         plan = self.experiment.arm_plan(arm, trials, held)
         iterations = self.experiment.scenario.measure.iterations * sum(len(trial.starts_s) for trial in trials)
         return self._run_guest(folder, arm, plan, iterations)
@@ -164,21 +169,27 @@ class Campaign:
         wall_s["guest gone"] = round(time.monotonic() - started, 3)
         return wall_s
 
-    def _decide(self, folder: Path) -> decide.TimeShifts | None:
-        """Write profiles.json and decision.json from the arm alone; return the time-shifts."""
-        profiled = self.scenario.telemetry.watch == "workers"
-        if "cassini" not in self.scenario.measure.arms and not profiled:
-            return None
-        self.watcher.stage("deciding time-shifts")
+    def _profile(self, folder: Path) -> decide.Profiles:
+        """Write profiles.json from the arm alone; return the profiles by link."""
         profiles = decide.measured_profiles(self.experiment, folder / "alone")
         (folder / "profiles.json").write_text(
             as_json({link: [profile.to_dict() for profile in own] for link, own in profiles.items()})
         )
-        if profiled:
-            return None
+        return profiles
+
+    def _decide(self, folder: Path, profiles: decide.Profiles) -> decide.TimeShifts:
+        """Write decision.json from the profiles; return the time-shifts."""
+        self.watcher.stage("deciding time-shifts")
         decisions = decide.link_decisions(self.experiment, profiles)
         (folder / "decision.json").write_text(as_json([decision.to_dict() for decision in decisions]))
         return decide.time_shifts(self.experiment, decisions)
+
+    def _refine(self, folder: Path) -> decide.TimeShifts:
+        """Write decision_refined.json from the marks of the arm cassini; return the time-shifts."""
+        self.watcher.stage("refining time-shifts")
+        refined = decide.refined_decisions(self.experiment, draw.decisions_of(folder), folder / "cassini")
+        (folder / "decision_refined.json").write_text(as_json(refined.to_dict()))
+        return decide.time_shifts(self.experiment, list(refined.decisions))
 
     def _judge(self, folder: Path, wall_s: dict[str, dict[str, float]]) -> Outcome:
         """Write verdict, summary, validation, manifest and plots."""

@@ -1,4 +1,5 @@
-"""From the arm `alone` to the time-shifts of the arm `cassini`: profiles from counters, decisions from profiles."""
+"""From one arm to the time-shifts of the next: profiles from the counters of `alone`, decisions from profiles for
+`cassini`, and refined ones for `refined` from what the links still marked in `cassini`."""
 
 from __future__ import annotations
 
@@ -6,17 +7,23 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from controllers.cassini.affinity import SharedLink
 from controllers.cassini.decision import TIE, Decision
 from controllers.cassini.module import Placement, Settings, choose, decisions
-from controllers.cassini.profile import Profile, angles_of, fold
+from controllers.cassini.profile import Floats, Profile, angles_of, fold, rising
+from controllers.cassini.refine import Marks, Refined, refine
 from controllers.sdn.paths import Routes
 from testbed.errors import NotValid
 from testbed.experiment import Experiment, pairs
-from testbed.telemetry.tables import ITERATIONS, QUEUES
+from testbed.telemetry.tables import ITERATIONS, QUEUES, Records
+
+Profiles = dict[str, list[Profile]]
+"""The profiles of the jobs of each directed link."""
 
 
-def measured_profiles(experiment: Experiment, alone: Path) -> dict[str, list[Profile]]:
+def measured_profiles(experiment: Experiment, alone: Path) -> Profiles:
     """Return each shared link's profiles: what every job sent over it while it had the network to itself.
 
     The bytes are those of the link's own counter. Raises NotValid when a job left no whole iteration to measure.
@@ -42,7 +49,7 @@ def measured_profiles(experiment: Experiment, alone: Path) -> dict[str, list[Pro
     return profiles
 
 
-def link_decisions(experiment: Experiment, profiles: dict[str, list[Profile]]) -> list[Decision]:
+def link_decisions(experiment: Experiment, profiles: Profiles) -> list[Decision]:
     """Return one decision for every set of jobs that share links: that of its tightest link.
 
     All links are decided together, along the affinity graph (CASSINI's module for the one placement there is), so that
@@ -91,3 +98,39 @@ def time_shifts(experiment: Experiment, decided: list[Decision]) -> TimeShifts:
         shifts.starts_s.update(decision.shifts_s)
         shifts.periods_s.update({job.job: job.quantised_s for job in decision.jobs})
     return shifts
+
+
+def refined_decisions(experiment: Experiment, decided: list[Decision], cassini: Path) -> Refined:
+    """Return the decisions with the time-shifts that the marks of the arm `cassini` ask for."""
+    queues, rows = QUEUES.read(cassini / QUEUES.file), ITERATIONS.read(cassini / ITERATIONS.file).where(rank=0)
+    interval_s = experiment.scenario.telemetry.queue_interval
+    counters = {}
+    for link in experiment.shared:
+        counter = queues.where(link=link)
+        counters[link] = rising(counter.numbers("t_s"), counter.numbers("marked_packets"), interval_s)
+    marks = {}
+    for decision in decided:
+        alike = [link for link, jobs in experiment.shared.items() if set(jobs) == set(decision.shifts_s)]
+        marks[decision.link] = _marks(decision, rows, [counters[link] for link in alike])
+    packet_bytes = experiment.topology.mtu_bytes
+    return refine(decided, marks, packet_bytes, experiment.scenario.measure.tolerance)
+
+
+def _marks(decision: Decision, rows: Records, counters: list[tuple[Floats, Floats]]) -> Marks:
+    """Return what links of the same jobs marked, by slot of their circle, while all jobs were there.
+
+    The first iterations are left out: connections still open their windows there.
+    """
+    packets, watched_s = np.zeros(decision.slots), np.zeros(decision.slots)
+    for trial in sorted(set(rows.text("trial"))):
+        own = [rows.where(trial=trial, job=job.job) for job in decision.jobs]
+        begins_s = [of.numbers("begin_s") for of in own]
+        zero_s = min(of[0] - job.time_shift_s for of, job in zip(begins_s, decision.jobs, strict=True))
+        begin_s, end_s = max(of[1] for of in begins_s), min(max(of.numbers("end_s")) for of in own)
+        first, last = (round((at_s - zero_s) / decision.slot_s) for at_s in (begin_s, end_s))
+        slots = np.arange(first, last) % decision.slots
+        edges_s = zero_s + decision.slot_s * np.arange(first, last + 1)
+        for knots_s, marked in counters:
+            np.add.at(packets, slots, np.diff(np.interp(edges_s, knots_s, marked)))
+        np.add.at(watched_s, slots, decision.slot_s)
+    return Marks(packets, watched_s)

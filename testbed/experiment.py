@@ -57,14 +57,14 @@ class Experiment:
         return tuple(self.shared) if links == "shared" else links
 
     def trials(self, arm: Arm, shifts_s: Mapping[str, float]) -> list[Trial]:
-        """Return the trials of an arm; `shifts_s` are the time-shifts that `cassini` starts its jobs with."""
+        """Return the trials of an arm; `shifts_s` are the time-shifts that `cassini` and `refined` start with."""
         count = getattr(self.scenario.measure.trials, arm)
         names = [job.name for job in self.jobs]
         if arm == "alone":
             return [Trial({name: 0.0}) for _ in range(count) for name in names]
         if arm == "together":
             return [Trial(dict.fromkeys(names, 0.0)) for _ in range(count)]
-        if arm == "cassini":
+        if arm in ("cassini", "refined"):
             return [Trial({name: shifts_s[name] for name in names}) for _ in range(count)]
         return [self._offsets(trial) for trial in range(count)]
 

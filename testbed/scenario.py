@@ -16,7 +16,7 @@ from testbed.errors import InputError
 from testbed.units import Delay, Delays, Rate, Size
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
-Arm = Literal["alone", "together", "random", "priority", "cassini"]
+Arm = Literal["alone", "together", "random", "priority", "cassini", "refined"]
 ClusterArm = Literal["themis", "themis+cassini", "pollux", "pollux+cassini", "random", "random+cassini", "ideal"]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
@@ -240,13 +240,16 @@ class TrialKeys(Part):
     random: Annotated[int, Field(ge=1, le=1000)] = 5
     priority: Annotated[int, Field(ge=1, le=1000)] = 5
     cassini: Annotated[int, Field(ge=1, le=1000)] = 3
+    refined: Annotated[int, Field(ge=1, le=1000)] = 3
 
 
 class MeasureKeys(Part):
     """How it is tried. `alone` measures the profiles that `cassini` decides from, so it always runs first.
 
-    With `hold` the workers of `cassini` begin no iteration before its tick on the circle, and wait for the next one
-    when they are later than `tolerance` of an iteration.
+    `refined` moves the time-shifts by what links marked in `cassini`, and runs after it.
+
+    With `hold` the workers of both begin no iteration before its tick on the circle, and wait for the next one when
+    they are later than `tolerance` of an iteration.
     """
 
     arms: Annotated[tuple[Arm, ...], Field(min_length=1)] = ("alone", "together", "random", "cassini")
@@ -261,6 +264,8 @@ class MeasureKeys(Part):
     def _profiles_first(self) -> MeasureKeys:
         if "cassini" in self.arms and "alone" not in self.arms:
             raise ValueError("the arm cassini needs the arm alone: its decision is made from measured profiles")
+        if "refined" in self.arms and not ("cassini" in self.arms and self.hold):
+            raise ValueError("the arm refined needs the arm cassini and hold: its shifts are from the marks left there")
         if len(set(self.arms)) != len(self.arms):
             raise ValueError("arms lists an arm twice")
         return self

@@ -22,6 +22,11 @@ from testbed.units import show_delay, show_rate, show_size
 if TYPE_CHECKING:
     from testbed.engine.doctor import Check as MachineCheck
 
+SHIFTED = {
+    "cassini": "starts by the time-shifts decided from alone",
+    "refined": "starts by the time-shifts refined by the marks of cassini",
+}
+
 
 def experiment(console: Console, made: Experiment) -> None:
     """Show what a run would do: scaling, jobs, shared links, arms."""
@@ -46,7 +51,7 @@ def experiment(console: Console, made: Experiment) -> None:
     for arm in scenario.measure.arms:
         trials = made.trials(arm, {job.name: 0.0 for job in made.jobs})
         offsets = " | ".join(", ".join(f"{s:.3f}" for s in trial.starts_s.values()) for trial in trials[:5])
-        starts = "starts by the time-shifts decided from alone" if arm == "cassini" else f"starts (s): {offsets}"
+        starts = SHIFTED.get(arm, f"starts (s): {offsets}")
         console.print(f"  {arm:<10} {len(trials)} trials of {scenario.measure.iterations} iterations; {starts}")
     console.print(
         f"[dim]Each trial begins {LEAD_S} s of virtual time after it was announced; nothing was started.[/dim]"

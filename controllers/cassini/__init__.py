@@ -13,6 +13,7 @@ the capacity. Rotating the circles against each other until the score is highest
     system         jobs on one link, or on several at once, as numbers: what one more job costs
     search, slack  how the best rotations are found, and which of several equally good ones are taken
     decision       what is decided for one link, what it predicts, and its form as JSON
+    refine         marks measured after the shift -> time-shifts that make the jobs meet where it costs fewer
     affinity       which jobs meet on which links; one time-shift per job out of the delays of its links
     module         candidate placements -> the best one, and the time-shifts of its jobs
 

@@ -9,7 +9,7 @@ iteration ends later by at most its share of the time the link needs for the exc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -130,9 +130,9 @@ def describe(
             rotation_deg=360 * chosen.rotations[index] / circle.slots,
             time_shift_s=chosen.rotations[index] * circle.slot_s,
             slack_s=chosen.slack[index] * circle.slot_s,
-            iteration_s=_iteration_s(profile, circle.turns[index], after, chosen.score, capacity_bps, tie),
+            iteration_s=_iteration_s(profile.period_s, circle.turns[index], after, chosen.score, capacity_bps, tie),
             iteration_unshifted_s=_iteration_s(
-                profile, circle.turns[index], before, score(circle, still, capacity_bps), capacity_bps, tie
+                profile.period_s, circle.turns[index], before, score(circle, still, capacity_bps), capacity_bps, tie
             ),
             demand_bps=tuple(circle.demands[index].tolist()),
         )
@@ -163,6 +163,26 @@ def rescore(decision: Decision, shifts_s: Mapping[str, float]) -> float:
     return score(circle, rotations, decision.capacity_bps)
 
 
+def moved(decision: Decision, shifts_s: Mapping[str, float], tie: float = TIE) -> Decision:
+    """Return what the decision would say had it these time-shifts, to the nearest slot; no slack is known for them."""
+    circle, capacity_bps = _circle_of(decision), decision.capacity_bps
+    rotations = [round(shifts_s[job.job] / decision.slot_s) for job in decision.jobs]
+    reached, excess = score(circle, rotations, capacity_bps), _excess_bytes(circle, rotations, capacity_bps)
+    jobs = tuple(
+        replace(
+            job,
+            rotation_slots=rotation,
+            rotation_deg=360 * rotation / decision.slots,
+            time_shift_s=rotation * decision.slot_s,
+            slack_s=0.0,
+            iteration_s=_iteration_s(job.period_s, job.turns, excess, reached, capacity_bps, tie),
+        )
+        for job, rotation in zip(decision.jobs, rotations, strict=True)
+    )
+    said = _statement(jobs, decision.perimeter_s, reached, excess, tie)
+    return replace(decision, score=reached, excess_bytes=excess, statement=said, jobs=jobs)
+
+
 def _circle_of(decision: Decision) -> UnifiedCircle:
     return UnifiedCircle(
         jobs=tuple(job.job for job in decision.jobs),
@@ -180,11 +200,11 @@ def _excess_bytes(circle: UnifiedCircle, rotations: Sequence[int], capacity_bps:
 
 
 def _iteration_s(
-    profile: Profile, turns: int, excess_bytes: float, reached: float, capacity_bps: float, tie: float
+    period_s: float, turns: int, excess_bytes: float, reached: float, capacity_bps: float, tie: float
 ) -> float:
     if reached >= 1 - tie:
-        return profile.period_s
-    return profile.period_s + 8 * excess_bytes / capacity_bps / turns
+        return period_s
+    return period_s + 8 * excess_bytes / capacity_bps / turns
 
 
 def _statement(jobs: Sequence[JobDecision], perimeter_s: float, reached: float, excess: float, tie: float) -> str:

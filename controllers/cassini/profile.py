@@ -104,7 +104,7 @@ def fold(
     kept = [(begin, end) for begin, end in list(iterations)[skip:] if begin >= times[0]]
     if not kept or any(end <= begin for begin, end in kept):
         raise ValueError(f"{job}: no complete iteration lies within the readings")
-    knots_s, knots_bytes = _piecewise(times, counted, interval_s or float(np.median(np.diff(times))))
+    knots_s, knots_bytes = rising(times, counted, interval_s or float(np.median(np.diff(times))))
     begins, ends = np.array(kept, dtype=float).T
     lengths = ends - begins
     edges = begins[:, None] + lengths[:, None] * np.linspace(0, 1, angles + 1)
@@ -131,8 +131,12 @@ def _limited(demand: Floats, limit_bps: float) -> Floats:
     return passed
 
 
-def _piecewise(times: Floats, counted: Floats, interval_s: float) -> tuple[Floats, Floats]:
-    """Return the knots of the counter as a function of time that rises only within `interval_s` of a reading."""
+def rising(times_s: ArrayLike, counter: ArrayLike, interval_s: float) -> tuple[Floats, Floats]:
+    """Return the knots of the counter as a function of time that rises only within `interval_s` of a reading.
+
+    Readings as of `fold`.
+    """
+    times, counted = np.asarray(times_s, dtype=float), np.asarray(counter, dtype=float)
     late = np.flatnonzero(np.diff(times) > 1.5 * interval_s)
     at = late + 1
     return np.insert(times, at, times[at] - interval_s), np.insert(counted, at, counted[late])

@@ -19,7 +19,7 @@ from testbed.errors import InputError
 from testbed.telemetry import tables
 
 Floats = NDArray[np.float64]
-ARMS = ("together", "random", "priority", "cassini", "alone")
+ARMS = ("together", "random", "priority", "cassini", "refined", "alone")
 WAITS = ("held_s", "lost_s", "adjusted")
 
 

@@ -25,6 +25,7 @@ ARM_COLOURS = {
     "random": "#8a5fbf",
     "priority": "#cc8800",
     "cassini": "#009988",
+    "refined": "#004488",
     "alone": "#404040",
 }
 ARM_DASHES = {
@@ -32,6 +33,7 @@ ARM_DASHES = {
     "random": (0, (5, 1.2)),
     "priority": (0, (3, 1, 1, 1)),
     "cassini": "-",
+    "refined": (0, (8, 1, 1, 1)),
     "alone": (0, (1.2, 1.6)),
 }
 ARM_TITLES = {
@@ -39,6 +41,7 @@ ARM_TITLES = {
     "random": "random: start offsets drawn by seed",
     "priority": "priority: offsets as random, one job before another at switches",
     "cassini": "cassini: time-shifts from measured profiles",
+    "refined": "refined: time-shifts moved by the marks cassini left",
     "alone": "alone: each job by itself",
 }
 _RC = {

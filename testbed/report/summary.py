@@ -40,7 +40,9 @@ PAIRS = (
     ("priority", "cassini"),
     ("together", "alone"),
     ("random", "alone"),
+    ("cassini", "refined"),
     ("cassini", "alone"),
+    ("refined", "alone"),
 )
 Strata = Sequence[Sequence["Seen"]]
 

@@ -8,7 +8,14 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-STYLES = {"together": "red", "random": "magenta", "priority": "yellow", "cassini": "cyan", "alone": "dim"}
+STYLES = {
+    "together": "red",
+    "random": "magenta",
+    "priority": "yellow",
+    "cassini": "cyan",
+    "refined": "blue",
+    "alone": "dim",
+}
 
 
 def arms_table(summary: Mapping[str, Any]) -> Table:
