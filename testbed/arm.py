@@ -154,6 +154,9 @@ class Arm:
         progress_s = round(t_s - self.epoch_s, 3)
         self.status.say(progress=progress_s, trial=self.trial, job=job, iteration=iteration, packets=packets)
 
+    def on_record(self, record: IterationRecord) -> None:
+        """Take note of an iteration of any worker, as it is reported."""
+
     def _note_marks(self, job: str, iteration: int) -> int:
         """Write what every shared link has marked so far, at a job's iteration boundary; return their packets."""
         assert self._marks is not None
@@ -244,7 +247,8 @@ class Arm:
     @contextmanager
     def _agents(self) -> Iterator[Coordinator]:
         terms = SocketTerms(self.transport.ecn, least_buffer_bytes=self.transport.socket_buffer_bytes)
-        with Coordinator((MANAGEMENT_IP, COORDINATOR_PORT), self.slots, self.on_iteration, terms) as coordinator:
+        bind = MANAGEMENT_IP, COORDINATOR_PORT
+        with Coordinator(bind, self.slots, self.on_iteration, terms, on_record=self.on_record) as coordinator:
             places = [(slot.host, slot.index, self.net.pid(slot.host)) for slot in self.slots]
             spawner = start_agents((MANAGEMENT_IP, COORDINATOR_PORT), places)
             yield coordinator

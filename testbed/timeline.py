@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from controllers.cassini import search
 from controllers.cassini.module import Settings
 from controllers.placement.cluster import Cluster, Rules
 from controllers.placement.interleave import Cassini, Traffic
@@ -32,7 +33,7 @@ from testbed.telemetry.events import EventLog
 from testbed.telemetry.tables import Writer
 from workloads.training.coordinator import Coordinator
 from workloads.training.plan import JobPlan
-from workloads.training.records import AgentSocket, Hold
+from workloads.training.records import AgentSocket, Hold, IterationRecord
 
 
 class Ended(Protocol):
@@ -65,6 +66,8 @@ class Conductor(Protocol):
 
 
 MOST_DSCPS = 63
+MOST_MISSED = 2  # ticks in a row; a job that misses so many cannot keep its period
+BUDGET = search.BUDGET // 32  # a decision is to take a second at most, in a guest
 Log = Callable[..., None]  # (t_s: seconds since the trace began, event, details)
 
 
@@ -125,7 +128,7 @@ def cluster_of(plan: Mapping[str, Any], trial: Mapping[str, Any], topology: Topo
             lambda job, placement: kinds.traffic_of(job, placement, layout),
             routes.route,
             {f"{a}->{b}": topology.direction(a, b).rate_bps for a, b in topology.directed()},
-            Settings(angles=plan["angles"]),
+            Settings(angles=plan["angles"], budget=BUDGET, knot_budget=BUDGET),
             plan["aggregate"],
         )
     rules = Rules(plan["epoch_s"], plan["on_change"], plan["restart_s"], plan["lead_s"], plan["candidates"])
@@ -156,6 +159,7 @@ class Timeline:
         self._dscp: dict[str, int] = {}
         self._first: dict[str, int] = {}
         self._rounds = 0
+        self._missed: dict[str, int] = {}
         self.sockets: list[AgentSocket] = []
 
     def run(self) -> None:
@@ -176,6 +180,16 @@ class Timeline:
         if job in self._first:
             self._cluster.progressed(job, iteration + 1 - self._first[job])
 
+    def on_record(self, record: IterationRecord) -> None:
+        """Take note of an iteration of any worker: a job whose first worker misses tick after tick is let free."""
+        if record.rank or record.job not in self._first:
+            return
+        self._missed[record.job] = self._missed.get(record.job, 0) + 1 if record.adjusted else 0
+        if self._missed[record.job] == MOST_MISSED:
+            for order in self._cluster.misses(record.job):
+                self._log(self._now_s, "misses", job=order.job)
+                self._conductor.hold(order.job, None)
+
     def dscps(self) -> dict[str, int]:
         """Return the DSCP of every job that runs."""
         return dict(self._dscp)
@@ -189,6 +203,7 @@ class Timeline:
         self._free.append(self._dscp.pop(ended.job))
         self._free.sort()
         del self._first[ended.job]
+        self._missed.pop(ended.job, None)
         left_s = ended.t_s - self._zero_s
         self._cluster.ended(ended.job, ended.iterations, max(left_s, 0.0))
         complete = ended.job in self._cluster.completed
@@ -275,6 +290,11 @@ class TimelineArm(Arm):
         for record in coordinator.records[begun:]:
             self.write_iteration(iterations, record)
         events.write(self.now_s, "trial done", trial=self.trial)
+
+    def on_record(self, record: IterationRecord) -> None:
+        """Take note of an iteration of any worker."""
+        if self._timeline is not None:
+            self._timeline.on_record(record)
 
     def on_iteration(self, job: str, iteration: int, t_s: float) -> None:
         """Take note that rank 0 of a job has ended an iteration at time.time() = `t_s`."""

@@ -10,6 +10,7 @@ Whoever runs the jobs calls `advance` at `next_s`, and after each `ended`, and c
 
     orders = cluster.advance(now_s)         Stop, Start and Retime; a Retime holds from the next iteration on
     cluster.progressed(job, iterations)     a job has done so many since it was started
+    orders = cluster.misses(job)            a job misses tick after tick: it is let free for the rest of its stay
     cluster.ended(job, iterations, now_s)   a job has left its accelerators: it was stopped, or had done all
 
 Times are seconds on one clock that begins with the trace. What a job has done is counted in iterations with the
@@ -72,6 +73,7 @@ class _Life:
     target: Placement = ()  # where it is to run, while it is not there
     not_before_s: float = 0.0
     beat: Beat | None = None
+    loose: bool = False  # whether it could not keep its beat, where it is
 
     @property
     def part(self) -> float:
@@ -134,6 +136,14 @@ class Cluster:
         if job in self._there:
             self._there[job].running = iterations
 
+    def misses(self, job: str) -> list[Order]:
+        """Let a job run free until it leaves: its period cannot be kept, since links are worse than was expected."""
+        life = self._there.get(job)
+        if life is None or life.beat is None or not life.job.placement:
+            return []
+        life.loose, life.beat = True, None
+        return [Retime(job, None)]
+
     def ended(self, job: str, iterations: int, now_s: float) -> None:
         """Take note that a job has left its accelerators after so many iterations since it was started."""
         life = self._there[job]
@@ -143,7 +153,7 @@ class Cluster:
         life.done += iterations * life.part
         life.iterations += iterations
         life.job = replace(life.job, placement=(), lease_end_s=0.0 if not life.target else life.job.lease_end_s)
-        life.running, life.stopping, life.beat = 0, False, life.beat if life.target else None
+        life.running, life.stopping, life.loose, life.beat = 0, False, False, life.beat if life.target else None
         life.not_before_s = now_s + self._rules.restart_s
         if life.done > life.job.iterations - ALL_DONE:
             del self._there[job]
@@ -203,7 +213,7 @@ class Cluster:
         laid = beats.lay(shifts, now_s, {name: life.beat for name, life in staying.items()})
         orders: list[Order] = []
         for name, life in self._there.items():
-            beat = laid.get(name)
+            beat = None if life.loose and name in staying else laid.get(name)
             if name in staying and not beats.same(life.beat, beat):
                 orders.append(Retime(name, beat))
             life.beat = beat

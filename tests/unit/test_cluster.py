@@ -15,6 +15,7 @@ from controllers.placement.state import ClusterState, Span
 from controllers.placement.themis import Themis
 from testbed import scenario
 from testbed.cluster import ClusterExperiment, Measured, build
+from testbed.cluster_campaign import jobs_of
 from testbed.errors import InputError
 
 TWO_KINDS = (
@@ -141,3 +142,13 @@ def test_the_plan_of_an_arm_goes_through_json_and_schedulers_take_its_jobs(tmp_p
         proposal = scheduler.propose(state)
         for job, hosts in proposal.candidates[0].placements.items():
             assert str(len(hosts)) in trial["sorts"][job]
+
+
+def test_every_job_of_a_trace_knows_what_it_was_measured_with(tmp_path: Path) -> None:
+    settings = ("cluster.accelerators=2", "fabric.topology=leaf-spine(3, 1, 2)", "cluster.arrivals=dynamic")
+    made = built(tmp_path, TWO_KINDS, *settings, "cluster.seeds=[3, 4]")
+    jobs = json.loads(json.dumps(jobs_of(made, measured(made, 0.4))))
+    assert [job["trial"] for job in jobs] == ["0"] * 3 + ["1"] * 3
+    assert {job["measured_as"] for job in jobs} <= set(made.measured_as)
+    assert {job["ideal_s"] for job in jobs} == {0.4}
+    assert "resnet-w2-b1600.server" in {job["measured_as"] for job in jobs}  # as close together as it gets

@@ -229,6 +229,19 @@ def test_a_job_that_shares_nothing_any_more_is_free_of_its_beat() -> None:
     assert cluster.advance(60.0) == [Retime("b", None)]
 
 
+def test_a_job_that_misses_its_ticks_is_free_until_it_leaves() -> None:
+    cluster = Cluster(
+        cluster_of(2, 4), [job_of("a", 0.0, 4, 50), job_of("b", 0.0, 2, 50)], Random(), Rules(30.0), Last()
+    )
+    assert cluster.misses("a") == []  # it has not come
+    cluster.advance(0.0)
+    assert cluster.misses("b") == [Retime("b", None)]
+    assert cluster.misses("b") == []
+    assert cluster.advance(30.0) == []  # it is not given a beat again, and the other keeps its own
+    cluster.ended("a", 50, 50.0)
+    assert cluster.misses("a") == []
+
+
 def test_a_job_larger_than_the_cluster_is_refused() -> None:
     with pytest.raises(ValueError, match="do not fit"):
         Cluster(cluster_of(1, 2), [job_of("a", 0.0, 3, 5)], Random(), Rules(1.0))

@@ -137,6 +137,14 @@ def test_periods_are_stretched_by_what_the_worst_link_lacks() -> None:
     assert {round(shift.period_s, 9) for shift in less.shifts.values()} == {round(0.2 * (1 + lacks), 9)}
 
 
+def test_a_job_of_very_short_iterations_is_a_constant_load() -> None:
+    kinds = KINDS | {"s": Traffic(0.004, (burst(0, 4, 0.2e9),) * 2, ring(2, 1000))}
+    chosen = plugin(kinds, 1.1e9).choose([candidate(c="h1 h5", d="h2 h6", s="h3 h7")])
+    assert chosen.expects["score"] == pytest.approx(1.0)  # 1 Gbit/s of c and d in turn, 0.1 of s at all times
+    assert set(chosen.shifts) == {"c", "d"}
+    assert plugin(kinds, 1.05e9).choose([candidate(c="h1 h5", s="h3 h7")]).expects["score"] < 0.999
+
+
 def test_of_equally_good_candidates_the_schedulers_first_is_taken() -> None:
     apart = candidate(a="h1 h2", b="h5 h6")
     also = candidate(a="h5 h6", b="h1 h2")

@@ -16,7 +16,7 @@ from testbed.net import fabrics
 from testbed.net.scale import Original, Scaling
 from testbed.timeline import Kinds, Timeline, cluster_of
 from workloads.training.plan import Bucket, JobPlan, data_parallel
-from workloads.training.records import AgentSocket, Hold
+from workloads.training.records import AgentSocket, Hold, IterationRecord
 
 TOPOLOGY = fabrics.build("leaf-spine(2, 1, 4)", Scaling(Original(), 100).settings)
 SERVERS = tuple(Server(host, f"leaf{1 + at // 4}") for at, host in enumerate(TOPOLOGY.hosts))
@@ -220,3 +220,27 @@ def test_traffic_of_a_span_that_was_not_measured_is_that_of_the_widest() -> None
     rack, wide = ("h1", "h2", "h3", "h4"), ("h1", "h2", "h5", "h6")
     assert kinds.traffic_of("j0", rack, layout) == kinds.traffic["w4"]["rack"]
     assert fewer.traffic_of("j0", rack, layout) == fewer.traffic_of("j0", wide, layout)
+
+
+def test_a_job_that_misses_two_ticks_in_a_row_is_let_free() -> None:
+    plan, trial = plan_of([(0.0, 4, 40), (0.0, 4, 40)], scheduler="random", plugin="cassini", candidates=1)
+    cluster, kinds = cluster_of(plan, trial, TOPOLOGY)
+    clockwork, log = Clockwork(), list[str]()
+    timeline = Timeline(
+        cluster, kinds, TOPOLOGY, clockwork, ZERO_S, lambda _t_s, event, **_: log.append(event), [1, 2],
+        lambda: clockwork.now_s,
+    )  # fmt: skip
+    clockwork.timeline = timeline
+
+    def wait(until_s: float | None = None) -> Done | None:
+        held = [name for name, on in clockwork.jobs.items() if on.running and on.hold]
+        for name in held:
+            for rank, adjusted in ((0, 1), (1, 1), (0, 0), (0, 1), (0, 1), (0, 1)):
+                timeline.on_record(IterationRecord(name, rank, "h1", 0, 0.0, 0.0, 0.0, 0, 0.0, 0.2, adjusted))
+        return Clockwork.wait(clockwork, until_s)
+
+    clockwork.wait = wait  # type: ignore[method-assign]
+    timeline.run()
+    freed = [job for _, what, job, hold in clockwork.told if what == "hold" and hold is None]
+    assert sorted(freed) == ["j0", "j1"]
+    assert log.count("misses") == 2
