@@ -3,7 +3,7 @@ S ?= two-jobs
 PYTHON := .venv/bin/python
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup scenario smoke test lint bench clean
+.PHONY: help setup scenario reproduce smoke test lint bench clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -13,6 +13,9 @@ setup:  ## install what is missing and build the guest kernel, once
 
 scenario: setup  ## run a scenario: make scenario [S=two-jobs]
 	@$(PYTHON) -m testbed run $(S)
+
+reproduce: setup  ## the CASSINI paper's experiments: make reproduce [R="--only snapshot-1 --fresh --full"]
+	@$(PYTHON) -m testbed reproduce $(R)
 
 smoke: setup  ## a dumbbell and two arms in a minute, for CI in containers
 	@$(PYTHON) -m testbed run smoke

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
+from threading import Event
 from typing import Any, Protocol
 
 from testbed import decide, results
@@ -72,7 +73,12 @@ class Campaign:
     results: Path
     watcher: Watcher
     memory_bytes: int = 2 << 30
+    place: str | None = None
+    """The run's folder in `results`; that of the scenario's name without."""
+    at_once: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    """How many arms run side by side."""
     guests: list[Guest] = field(default_factory=list)
+    stopped: Event = field(default_factory=Event)
 
     @property
     def scenario(self) -> Scenario:
@@ -90,7 +96,7 @@ class Campaign:
         A valid run is in `results/NAME`, one that is not in `results/NAME.invalid`. Raises NotValid (GuestDied among
         them) when an arm did not come to its end; the earlier results are untouched then.
         """
-        name = self.scenario.name
+        name = self.place or self.scenario.name
         with results.in_progress(self.results, name) as folder:
             started = time.monotonic()
             (folder / "scenario.toml").write_text(self.source)
@@ -111,10 +117,10 @@ class Campaign:
         wall_s: dict[str, dict[str, float]] = {}
         shifts: dict[Arm, decide.TimeShifts] = {}
         running: dict[Future[dict[str, float]], Arm] = {}
-        with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool, self._stopped_on_error():
+        with ThreadPoolExecutor(max_workers=self.at_once) as pool, self._stopped_on_error():
             while waiting or running:
                 for arm in [arm for arm in waiting if arm not in SHIFTED or arm in shifts]:
-                    if len(running) < len(os.sched_getaffinity(0)):
+                    if len(running) < self.at_once:
                         waiting.remove(arm)
                         running[pool.submit(self._run_arm, folder / arm, arm, shifts.get(arm))] = arm
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -135,9 +141,14 @@ class Campaign:
         try:
             yield
         except BaseException:
-            for guest in self.guests:
-                guest.stop()
+            self.stop()
             raise
+
+    def stop(self) -> None:
+        """End all arms, and begin no other; `run` then raises NotValid. Any thread may call it."""
+        self.stopped.set()
+        for guest in self.guests:
+            guest.stop()
 
     def _run_arm(self, folder: Path, arm: Arm, shifts: decide.TimeShifts | None) -> dict[str, float]:
         trials = self.experiment.trials(arm, shifts.starts_s if shifts else {})
@@ -164,6 +175,8 @@ class Campaign:
         job = program_job(("-m", program, RESULTS_IN_GUEST), PROJECT_IN_GUEST, write=folder)
         guest = Guest(job, Machine(self.memory_bytes, self.experiment.scenario.measure.seed), self.kernel)
         self.guests.append(guest)
+        if self.stopped.is_set():
+            raise NotValid(f"arm {arm}: was stopped before it began")
         if guest.run(said.append, said.append, hear) != 0:
             raise NotValid(f"arm {arm}: {b''.join(said).decode(errors='replace').strip()[-3000:]}")
         wall_s["guest gone"] = round(time.monotonic() - started, 3)

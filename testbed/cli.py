@@ -55,12 +55,13 @@ def run(
     full: Annotated[
         bool, typer.Option("--full", help="A cluster's jobs in full length, as cluster.shortened=1.")
     ] = False,
+    only: Annotated[str | None, typer.Option("--point", help="Of a study, run this point alone.")] = None,
     results: Annotated[Path, typer.Option(help="Where results are kept.")] = DEFAULT_RESULTS,
     mem: Memory = "2GB",
 ) -> None:
     """Run a scenario: all its arms, the verdict, the comparison, the plots. Exit code 1 when the run is not valid."""
-    from testbed import cluster, experiment
     from testbed import scenario as scenarios
+    from testbed.study import points
 
     console = _console()
     path = scenarios.find(scenario)
@@ -68,33 +69,64 @@ def run(
         _run_wide(console, path, tuple(settings or ()), dry_run, results, mem)
         return
     overrides = (*(settings or ()), *(("cluster.shortened=1",) if full else ()))
-    loaded = scenarios.load(scenario, overrides)
-    if full and loaded.cluster is None:
-        raise InputError("--full", f"{loaded.name} has no cluster whose jobs are shortened")
-    made = (experiment if loaded.cluster is None else cluster).build(loaded, str(path), path.parent)
-    machine = _machine(mem, loaded.measure.seed, real_time=False)
+    study = points.load(scenario, overrides)
+    if full and not any(point.scenario.cluster for point in study.points):
+        raise InputError("--full", f"{study.name} has no cluster whose jobs are shortened")
+    if only:
+        study = study.only(only)
+    machine = _machine(mem, 0, real_time=False)
     if dry_run:
         from testbed import show
 
-        show.cluster(console, made) if isinstance(made, cluster.ClusterExperiment) else show.experiment(console, made)
+        show.study(console, study)
         return
-    from testbed import campaign, cluster_campaign, progress, show
+    from testbed import progress, show
     from testbed.engine.commands import ready_kernel
+    from testbed.study.run import StudyRun
 
-    source = scenarios.effective(path, overrides)
     kernel = ready_kernel()
     try:
         with progress.watcher(console) as watcher:
-            common = (source, kernel, results, watcher, machine.memory_bytes)
-            if isinstance(made, cluster.ClusterExperiment):
-                outcome = cluster_campaign.ClusterCampaign(made.alone, *common, cluster=made).run()
-            else:
-                outcome = campaign.Campaign(made, *common).run()
+            ran = StudyRun(study, kernel, results, watcher, machine.memory_bytes).run()
     except KeyboardInterrupt:
         console.print("stopped; earlier results are as they were")
         raise typer.Exit(130) from None
-    show.outcome(console, outcome)
-    raise typer.Exit(0 if outcome.valid else NotValid.exit_code)
+    if not study.varied and ran[0].error:
+        raise NotValid(ran[0].error)
+    show.ran(console, study, ran, results)
+    raise typer.Exit(0 if all(one.valid for one in ran) else NotValid.exit_code)
+
+
+@app.command()
+def reproduce(
+    only: Annotated[list[str] | None, typer.Option("--only", help="Run this scenario; may be repeated.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="The paper's length for jobs that come and go.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run also what is there already.")] = False,
+    report_only: Annotated[bool, typer.Option("--report", help="Run nothing, write the page.")] = False,
+    results: Annotated[Path, typer.Option(help="Where results are kept.")] = DEFAULT_RESULTS,
+) -> None:
+    """Run the CASSINI paper's experiments and write results/reference/cassini.md, its figures beside ours.
+
+    It may be stopped and begun again: runs that are there, valid and of the same scenario and code, are kept.
+    """
+    from testbed import progress, show
+    from testbed.engine.commands import ready_kernel
+    from testbed.study import reproduce as whole
+
+    console, ran = _console(), []
+    if not report_only:
+        try:
+            with progress.watcher(console) as watcher:
+                names = whole.chosen(only or ())
+                ran = whole.run_all(
+                    names, ready_kernel(), results, watcher, full=full, fresh=fresh,
+                    done=lambda ended: show.points(console, ended),
+                )  # fmt: skip
+        except KeyboardInterrupt:
+            console.print("stopped; what is done is kept, and is not run again")
+            raise typer.Exit(130) from None
+    console.print(f"written: {whole.page(results)}", highlight=False)
+    raise typer.Exit(0 if all(one.valid for one in ran) else NotValid.exit_code)
 
 
 @app.command()

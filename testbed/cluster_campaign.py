@@ -5,7 +5,6 @@ Nothing is decided between the arms: scheduling is live, inside each arm's guest
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +59,7 @@ class ClusterCampaign(Campaign):
             (folder / "profiles.json").write_text(as_json(measured.to_dict()))
             (folder / JOBS_FILE).write_text(as_json(jobs))
             iterations = sum(job["iterations"] for job in jobs)
-            with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+            with ThreadPoolExecutor(max_workers=self.at_once) as pool:
                 running = {arm: pool.submit(self._play, folder, arm, measured, iterations) for arm in played}
                 try:
                     wall_s |= {arm: future.result() for arm, future in running.items()}

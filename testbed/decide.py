@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from controllers.cassini.affinity import SharedLink
+from controllers.cassini.affinity import SharedLink, merge
 from controllers.cassini.decision import TIE, Decision
 from controllers.cassini.module import Placement, Settings, choose, decisions
 from controllers.cassini.profile import Floats, Profile, angles_of, fold, rising
@@ -17,6 +18,7 @@ from controllers.cassini.refine import Marks, Refined, refine
 from controllers.sdn.paths import Routes
 from testbed.errors import NotValid
 from testbed.experiment import Experiment, pairs
+from testbed.loops import along_a_tree
 from testbed.telemetry.tables import ITERATIONS, QUEUES, Records
 
 Profiles = dict[str, list[Profile]]
@@ -59,13 +61,24 @@ def link_decisions(experiment: Experiment, profiles: Profiles) -> list[Decision]
     links = tuple(SharedLink(link, capacity_bps[link], tuple(profiles[link])) for link in experiment.shared)
     placement = Placement(experiment.scenario.name, links)
     settings = Settings(angles=angles_of(experiment.scenario.measure.precision_deg))
+    equal: dict[str, tuple[str, ...]]
+    if experiment.scenario.measure.loops == "tree":
+        decided = along_a_tree(links, settings.angles)
+        equal = {vertex.name: vertex.links for vertex in merge(links)}
+        return _by_jobs(experiment, decided, equal)
     best = choose([placement], settings=settings).best
     equal = {link.links[0]: link.links for link in best.links}  # links with the same circles were decided as one
+    return _by_jobs(experiment, decisions(placement, best, settings=settings), equal)
+
+
+def _by_jobs(
+    experiment: Experiment, decided: Sequence[Decision], equal: Mapping[str, tuple[str, ...]]
+) -> list[Decision]:
     candidates: dict[tuple[str, ...], list[Decision]] = defaultdict(list)
-    for decision in decisions(placement, best, settings=settings):
+    for decision in decided:
         of_the_same = candidates[tuple(experiment.shared[decision.link])]
         of_the_same += [replace(decision, link=link) for link in equal[decision.link]]
-    return [_tightest(experiment, decided) for decided in candidates.values()]
+    return [_tightest(experiment, of_the_same) for of_the_same in candidates.values()]
 
 
 def _tightest(experiment: Experiment, of_the_same: list[Decision]) -> Decision:
@@ -92,11 +105,20 @@ class TimeShifts:
 
 
 def time_shifts(experiment: Experiment, decided: list[Decision]) -> TimeShifts:
-    """Return the time-shifts that decisions amount to."""
+    """Return the time-shifts that decisions amount to.
+
+    A job that by the prediction needs longer than its iteration on the circle (score below 1) is not held to it: late
+    at every tick it would wait for the next one, and take two iterations' time for one. `hold = "always"` does so.
+    """
     shifts = TimeShifts({job.name: 0.0 for job in experiment.jobs}, {})
+    late: set[str] = set()
     for decision in decided:
         shifts.starts_s.update(decision.shifts_s)
         shifts.periods_s.update({job.job: job.quantised_s for job in decision.jobs})
+        late |= {job.job for job in decision.jobs if job.iteration_s > job.quantised_s}
+    if experiment.scenario.measure.hold != "always":
+        for job in late:
+            del shifts.periods_s[job]
     return shifts
 
 

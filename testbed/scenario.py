@@ -249,7 +249,8 @@ class MeasureKeys(Part):
     `refined` moves the time-shifts by what links marked in `cassini`, and runs after it.
 
     With `hold` the workers of both begin no iteration before its tick on the circle, and wait for the next one when
-    they are later than `tolerance` of an iteration.
+    they are later than `tolerance` of an iteration; "always" tells so also those that cannot keep it. `loops` in the
+    affinity graph are decided jointly, or broken and decided along a tree (testbed.loops).
     """
 
     arms: Annotated[tuple[Arm, ...], Field(min_length=1)] = ("alone", "together", "random", "cassini")
@@ -257,7 +258,8 @@ class MeasureKeys(Part):
     trials: TrialKeys = TrialKeys()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     precision_deg: Annotated[float, Field(ge=0.5, le=180)] = 5.0
-    hold: bool = True
+    hold: bool | Literal["always"] = True
+    loops: Literal["joint", "tree"] = "joint"
     tolerance: Annotated[float, Field(ge=0, le=0.5)] = 0.05
 
     @model_validator(mode="after")
@@ -370,7 +372,9 @@ def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Scenario:
     Raises InputError that names the file, the key and what would be right.
     """
     path = find(name_or_path)
-    return validated(Scenario, read(path, settings), path)
+    raw = read(path, settings)
+    raw.pop("study", None)  # how a scenario is varied (testbed.study), no part of any one run
+    return validated(Scenario, raw, path)
 
 
 def read(path: Path, settings: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -391,7 +395,7 @@ def validated(kind: type[Kind], raw: dict[str, Any], path: Path) -> Kind:
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        raise InputError(str(path), _explain(error), "all keys: python -m testbed list --keys") from error
+        raise InputError(str(path), explain(error), "all keys: python -m testbed list --keys") from error
 
 
 def _override(raw: dict[str, Any], setting: str) -> None:
@@ -402,16 +406,31 @@ def _override(raw: dict[str, Any], setting: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text  # a bare word or a quantity is a string; quoting it on a command line is a nuisance
-    table = raw
-    *tables, last = key.strip().split(".")
-    for part in tables:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
+    *parts, last = key.strip().split(".")
+    places: list[Any] = [raw]
+    for part in parts:
+        places = [below for place in places for below in _below(place, part, setting)]
+    for place in places:
+        if not isinstance(place, dict):
+            raise InputError(f"--set {setting}", "names a list, not a key", "as in --set job.*.compute_factor=0.8")
+        place[last] = value
+
+
+def _below(place: dict[str, Any] | list[Any], part: str, setting: str) -> list[Any]:
+    """Return what part of a key names: a table, or of a list of tables those of that name ("*" is all of them)."""
+    if isinstance(place, dict):
+        below = place.setdefault(part, {})
+        if not isinstance(below, dict) and not (below and isinstance(below, list) and isinstance(below[0], dict)):
             raise InputError(f"--set {setting}", f"{part} is not a table")
-    table[last] = value
+        return [below]
+    named = [table for table in place if part in ("*", table.get("name"))]
+    if not named:
+        names = ", ".join(str(table.get("name")) for table in place)
+        raise InputError(f"--set {setting}", f"there is no {part!r}", f"there are {names}; * is all of them")
+    return named
 
 
-def _explain(error: ValidationError) -> str:
+def explain(error: ValidationError) -> str:
     """Return every fault as "key: what is wrong", the first line alone where there is one only."""
     faults = []
     for fault in error.errors(include_url=False):

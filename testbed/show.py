@@ -15,8 +15,11 @@ from testbed.cluster import ClusterExperiment
 from testbed.experiment import LEAD_S, Experiment
 from testbed.fidelity import Check
 from testbed.profiling import Row
+from testbed.report import study as study_report
 from testbed.report.cluster import table as cluster_table
 from testbed.report.table import arms_table, ratios_table, validation_table, waits_table
+from testbed.study.points import Study
+from testbed.study.run import Ran, prepared
 from testbed.units import show_delay, show_rate, show_size
 
 if TYPE_CHECKING:
@@ -56,6 +59,38 @@ def experiment(console: Console, made: Experiment) -> None:
     console.print(
         f"[dim]Each trial begins {LEAD_S} s of virtual time after it was announced; nothing was started.[/dim]"
     )
+
+
+def study(console: Console, made: Study) -> None:
+    """Show what the points of a study would do, and of a scenario that is none all there is."""
+    for point in made.points:
+        if made.varied:
+            console.rule(f"{point.name}: {', '.join(point.settings) or 'as it stands'}", align="left")
+        of = prepared(point)
+        cluster(console, of) if isinstance(of, ClusterExperiment) else experiment(console, of)
+
+
+def ran(console: Console, made: Study, ended: Sequence[Ran], results: Path) -> None:
+    """Show what became of a study's points, and of a scenario that is none all there is."""
+    if not made.varied:
+        for one in ended:
+            if one.outcome:
+                outcome(console, one.outcome)
+        return
+    points(console, ended)
+    console.print(study_report.table(study_report.load(results / made.name)))
+    console.print(f"results: {_short(results / made.name)}", highlight=False)
+
+
+def points(console: Console, ended: Sequence[Ran]) -> None:
+    """Show of each run whether it is valid and how long it took."""
+    for one in ended:
+        kept = "" if one.outcome or one.error else " (was there)"
+        console.print(f"[bold]{one.point.name}[/bold]: {one.wall_s:.1f} s of wall time{kept}", highlight=False)
+        if one.error:
+            console.print(f"[bold red]NOT VALID[/bold red]: {one.error}", highlight=False)
+        elif one.outcome:
+            verdict(console, one.outcome.checks)
 
 
 def _scaling(console: Console, made: Experiment) -> None:

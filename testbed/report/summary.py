@@ -9,6 +9,7 @@
          "marked_packets_per_iteration",            marks by the queues of all shared links per iteration of a job
          "utilisation",                             mean over the shared links, while all jobs were there
          "jobs":  {job: {"iterations", "iteration_s", "ce_packets_per_iteration",
+                         "up_s",                    communication time: from the first byte to the iteration's end
                          "padding_s", "lost_s",     per iteration: waited for its tick, and for the next one after drift
                          "adjustments"}},           iterations before which a worker had drifted
          "links": {link: {"utilisation", "marked_packets_per_iteration", "peak_backlog_bytes", "dropped_packets"}}}},
@@ -30,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from testbed.report import stats
-from testbed.report.load import Arm, Floats, Setting, Trial, arms_of
+from testbed.report.load import Arm, Floats, JobRun, Setting, Trial, arms_of
 
 P99_FROM = 200
 PAIRS = (
@@ -137,6 +138,11 @@ def p50_s(trials: list[Seen]) -> float:
     return float(np.median(np.concatenate([one.iteration_s for one in trials])))
 
 
+def up_s(runs: list[JobRun]) -> float:
+    """Return the mean communication time of the iterations of a job, from its first byte to the iteration's end."""
+    return float(np.concatenate([run.end_s - run.up_begin_s for run in runs]).mean())
+
+
 def ce_packets(trials: list[Seen]) -> float:
     """Return CE packets at the receivers per iteration of a job."""
     return sum(one.ce_packets for one in trials) / _iterations(trials)
@@ -182,6 +188,7 @@ def _arm(seen: Sequence[tuple[Trial, Seen]], strata: Strata, setting: Setting) -
             "iterations": _iterations(mine[0]),
             "iteration_s": _times(mine),
             "ce_packets_per_iteration": stats.estimate(mine, ce_packets),
+            "up_s": stats.estimate([runs], up_s),
             "padding_s": sum(float(run.held_s.sum()) for run in runs) / _iterations(mine[0]),
             "lost_s": sum(float(run.lost_s.sum()) for run in runs) / _iterations(mine[0]),
             "adjustments": sum(int(run.adjusted.sum()) for run in runs),

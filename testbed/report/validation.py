@@ -2,7 +2,8 @@
 
     {"scenario", "held", "of", "verdict",
      "predictions": [{"what", "arm", "link", "job", "unit", "predicted", "measured", "difference", "tolerance",
-                      "held", "verdict"}]}
+                      "held", "verdict"}],
+     "links": [...], "ranks": [...]}                testbed.report.links, testbed.report.correlation
 
 difference is measured less predicted; held is null where nothing can be said; job is null for what concerns a link.
 Five things are predicted from the profiles of the jobs alone:
@@ -28,6 +29,8 @@ from typing import Any
 import numpy as np
 
 from controllers.cassini.decision import TIE, Decision, JobDecision, rescore
+from testbed.report.correlation import correlations
+from testbed.report.links import rows
 from testbed.report.load import Arm, JobRun, Setting, Trial, arms_of
 
 DRIFT = 0.05  # of the iteration time: the paper's own threshold, beyond which a worker adjusts its shift
@@ -50,6 +53,7 @@ def validate(run_dir: Path, scenario: Mapping[str, Any], decisions: Sequence[Dec
             if name in arms:
                 found += _iterations(decision, arms[name], shifted=shifted)
                 found += _link(decision, arms[name], setting, shifted=shifted)
+    every = rows(run_dir, setting.rate_bps, arms)
     said = [one for one in found if one["held"] is not None]
     held = sum(one["held"] for one in said)
     return {
@@ -58,6 +62,8 @@ def validate(run_dir: Path, scenario: Mapping[str, Any], decisions: Sequence[Dec
         "of": len(said),
         "verdict": f"{held} of {len(said)} predictions held",
         "predictions": found,
+        "links": every,
+        "ranks": correlations(every),
     }
 
 

@@ -25,6 +25,7 @@ PROGRAMS, GEO, GEO_ARM = "testbed.programs", "testbed.geo", "testbed.geo.arm"
 CLUSTER, CLUSTER_CAMPAIGN = "testbed.cluster", "testbed.cluster_campaign"
 TIMELINE, TIMELINE_CHECKS = "testbed.timeline", "testbed.timeline_checks"
 PROFILING = "testbed.profiling"
+STUDY, LOOPS = "testbed.study", "testbed.loops"
 PROGRESS, SHOW, CLI = "testbed.progress", "testbed.show", "testbed.cli"
 
 # Every room, and the rooms it may import from beside itself. A name stands for all modules below it.
@@ -47,7 +48,8 @@ ROOMS: dict[str, set[str]] = {
     EXPERIMENT: {ERRORS, SCENARIO, JOBS, SDN, WORKLOADS, NET},
     FIDELITY: {ERRORS, NET, TELEMETRY},
     CLUSTER: {ERRORS, SCENARIO, JOBS, EXPERIMENT, DECIDE, CASSINI, PLACEMENT, WORKLOADS, TELEMETRY},
-    DECIDE: {ERRORS, EXPERIMENT, CASSINI, NETSTORM, PLACEMENT, SDN, TELEMETRY},
+    LOOPS: {CASSINI},
+    DECIDE: {LOOPS, ERRORS, EXPERIMENT, CASSINI, NETSTORM, PLACEMENT, SDN, TELEMETRY},
     TIMELINE: {ERRORS, ARM, CASSINI, PLACEMENT, SDN, WORKLOADS, NET, TELEMETRY},
     ARM: {ERRORS, SDN, WORKLOADS, NET, TELEMETRY},
     CAMPAIGN: {ERRORS, SCENARIO, RESULTS, EXPERIMENT, FIDELITY, DECIDE, REPORT, ENGINE},
@@ -59,9 +61,10 @@ ROOMS: dict[str, set[str]] = {
     GEO: {ERRORS, UNITS, SCENARIO, RESULTS, "testbed.geo.records", NETSTORM, WORKLOADS, NET, TELEMETRY, ENGINE},
     PROFILING: {ERRORS, CASSINI, REPORT},
     PROGRESS: set(),
-    SHOW: {PROFILING, UNITS, CAMPAIGN, CLUSTER, EXPERIMENT, FIDELITY, REPORT, ENGINE},
+    STUDY: {ERRORS, SCENARIO, EXPERIMENT, CLUSTER, CAMPAIGN, CLUSTER_CAMPAIGN, REPORT, ENGINE},
+    SHOW: {PROFILING, STUDY, UNITS, CAMPAIGN, CLUSTER, EXPERIMENT, FIDELITY, REPORT, ENGINE},
     CLI: {PROFILING, ERRORS, UNITS, SCENARIO, SCHEMA, RESULTS, EXPERIMENT, CAMPAIGN, CLUSTER, CLUSTER_CAMPAIGN,
-          PROGRESS, SHOW, REPORT, ENGINE, NET, GEO},
+          STUDY, PROGRESS, SHOW, REPORT, ENGINE, NET, GEO},
     "testbed.__main__": {CLI},
 }  # fmt: skip
 # Measures the others from outside: it may look anywhere, and nobody looks at it.

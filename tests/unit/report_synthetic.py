@@ -193,12 +193,15 @@ def make(
     for index, job in enumerate(jobs):
         alone.trial(f"{index}", (job,), (0.0,), iterations)
     alone.close()
-    decision = decide(LINK, profiles(Arm(run_dir / "alone")), RATE_BPS)
+    measured = profiles(Arm(run_dir / "alone"))
+    (run_dir / "profiles.json").write_text(json.dumps({LINK: [profile.to_dict() for profile in measured]}))
+    decision = decide(LINK, measured, RATE_BPS)
     (run_dir / "decision.json").write_text(json.dumps(decision.to_dict()))
     for name in arms:
         if name == "alone":
             continue
         world = World(run_dir / name, rng)
+        starts = []
         for index in range(trials):
             offsets = {
                 "together": tuple(0.0 for _ in jobs),
@@ -206,5 +209,7 @@ def make(
                 "cassini": tuple(decision.shifts_s[job.name] for job in jobs),
             }[name]
             world.trial(f"{index}", jobs, offsets, iterations)
+            starts.append({job.name: offset for job, offset in zip(jobs, offsets, strict=True)})
         world.close()
+        (run_dir / name / "plan.json").write_text(json.dumps({"trials": starts}))
     return decision

@@ -112,7 +112,7 @@ def test_a_file_that_is_no_scenario_does_likewise(content: bytes, shell: Shell, 
     [
         (("run", "nonesuch"), "orrery: nonesuch: no such scenario or file (scenarios: "),
         (("run", "smoke", "--set", "fabric.scale"), "orrery: --set fabric.scale: is not KEY=VALUE"),
-        (("run", "smoke", "--set", "job.workers=3"), "orrery: --set job.workers=3: job is not a table"),
+        (("run", "smoke", "--set", "job.workers=3"), "orrery: --set job.workers=3: names a list, not a key"),
         (("run", "smoke", "--set", "fabric.sacle=3"), "smoke.toml: fabric.sacle: unknown key"),
         (("run", "smoke", "--mem", "1"), "orrery: --mem: '1' is not one of the units"),
         (("run", "smoke", "--mem", "1 MB"), "orrery: --mem: 1 MB is too little for a guest (give at least 256MB"),

@@ -12,6 +12,15 @@ from testbed.decide import refined_decisions, time_shifts
 from testbed.telemetry.tables import ITERATIONS, QUEUES
 
 
+def test_who_cannot_keep_a_period_is_not_held_to_it(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(FINE)
+    crowded = [Profile(name, 0.25, (0.0,) * 12 + (2.5e8,) * 60) for name in ("first", "second")]
+    decision = decide("s1->s2", crowded, 2.5e8)
+    for setting, held in (("true", set()), ("always", {"first", "second"})):
+        made = experiment.build(scenario.load(str(tmp_path / "tiny.toml"), (f"measure.hold={setting}",)), "x")
+        assert set(time_shifts(made, [decision]).periods_s) == held
+
+
 def test_every_job_has_a_start_and_those_that_share_a_link_a_period(tmp_path: Path) -> None:
     third = FINE.replace("[measure]", '[[job]]\nname = "third"\nmodel = "vgg16"\nworkers = 2\n\n[measure]')
     (tmp_path / "tiny.toml").write_text(

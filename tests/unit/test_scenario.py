@@ -153,7 +153,7 @@ def test_settings_override_the_file_with_or_without_quotes(fine: Path) -> None:
         ("fabric.scale", "--set fabric.scale: is not KEY=VALUE .*as in"),
         ("fabric.scael=3", r"tiny\.toml: fabric\.scael: unknown key"),
         ("name.first=3", "--set name.first=3: name is not a table"),
-        ("job.0.workers=2", "--set job.0.workers=2: job is not a table"),
+        ("job.0.workers=2", "--set job.0.workers=2: there is no '0' .there are first, second"),
         ("job=3", r"tiny\.toml: job: "),
         ("=3", "unknown key"),
         ("fabric.rate=", "fabric.rate: "),

@@ -1,0 +1,151 @@
+"""What a study varies: its points, each a scenario file and settings on top of it, as `run --set` takes them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from testbed import scenario
+from testbed.errors import InputError
+from testbed.scenario import Name, Part, Scenario
+
+Value = bool | int | float | str
+Label = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,20}$")]
+
+
+class PointKeys(Part):
+    """A point that stands by itself: settings of its own, of another scenario file if it says so (`of`).
+
+    `at` is what plots have for it, by label, beside what is varied.
+    """
+
+    name: Name
+    of: str | None = None
+    set: dict[str, Value] = Field(default_factory=dict)
+    at: dict[Label, float | str] = Field(default_factory=dict)
+
+
+class VaryKeys(Part):
+    """Keys that take one of `values` together, one point each. Plots and names of points call it `label`."""
+
+    label: Label
+    keys: Annotated[tuple[str, ...], Field(min_length=1)]
+    values: Annotated[tuple[Value, ...], Field(min_length=1)]
+
+
+class PlotKeys(Part):
+    """A plot over points: `x` and `y` are labels or figures (testbed.report.study), `by` makes a line per value."""
+
+    name: Name
+    title: str
+    x: str
+    y: Annotated[tuple[str, ...], Field(min_length=1)]
+    by: str | None = None
+    x_title: str | None = None
+    y_title: str | None = None
+    log: bool = False
+
+
+class StudyKeys(Part):
+    """All points: every one of `point` (or the file itself) with every combination of what is varied."""
+
+    point: tuple[PointKeys, ...] = ()
+    vary: tuple[VaryKeys, ...] = ()
+    plot: tuple[PlotKeys, ...] = ()
+
+    @model_validator(mode="after")
+    def _something(self) -> StudyKeys:
+        if not self.point and not self.vary:
+            raise ValueError("give [[study.point]] or [[study.vary]]")
+        labels = [vary.label for vary in self.vary]
+        if len(set(labels)) != len(labels):
+            raise ValueError("two vary have the same label")
+        return self
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a study: the file it is of, `settings` as for `--set`, and what is `at` it by label."""
+
+    name: str
+    path: Path
+    settings: tuple[str, ...]
+    scenario: Scenario
+    at: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """The text that the point's run keeps as its scenario."""
+        return scenario.effective(self.path, self.settings)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A scenario file as points. One without [study] has the one point that is the file, named as the scenario."""
+
+    name: str
+    title: str
+    points: tuple[Point, ...]
+    plots: tuple[PlotKeys, ...] = ()
+    varied: bool = True
+
+    def only(self, name: str) -> Study:
+        """Return the point of that name as a study without others. Raises InputError when there is none."""
+        found = [point for point in self.points if point.name == name]
+        if not found:
+            raise InputError("--point", f"{self.name} has no point {name!r}", ", ".join(at.name for at in self.points))
+        return replace(self, points=tuple(found), plots=())
+
+
+def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Study:
+    """Read a scenario file as a study; `settings` go to every point, after its own.
+
+    Raises InputError that names the file, the key and what would be right.
+    """
+    path = scenario.find(name_or_path)
+    raw = scenario.read(path)
+    if "study" not in raw:
+        made = scenario.load(name_or_path, settings)
+        return Study(made.name, made.title, (Point(made.name, path, settings, made),), varied=False)
+    try:
+        keys = StudyKeys.model_validate(raw["study"])
+    except ValidationError as error:
+        raise InputError(str(path), f"study: {scenario.explain(error)}", "see docs/scenarios.md, Studies") from error
+    if not all(isinstance(raw.get(key), str) for key in ("name", "title")):
+        raise InputError(str(path), "a study needs a name and a title", 'as in name = "compute"')
+    points = tuple(_points(path, keys, settings))
+    twice = sorted({point.name for point in points if [other.name for other in points].count(point.name) > 1})
+    if twice:
+        raise InputError(str(path), f"study: two points are called {twice[0]}", "give them other names or labels")
+    return Study(raw["name"], raw["title"], points, keys.plot)
+
+
+def _points(path: Path, keys: StudyKeys, settings: tuple[str, ...]) -> Iterator[Point]:
+    for own in keys.point or (None,):
+        of = path if own is None or own.of is None else _other(own.of, path)
+        for values in itertools.product(*(vary.values for vary in keys.vary)):
+            chosen = list(zip(keys.vary, values, strict=True))
+            names = ([own.name] if own else []) + [f"{vary.label}-{_plain(value)}" for vary, value in chosen]
+            made = [f"{key}={json.dumps(value)}" for key, value in (own.set if own else {}).items()]
+            made += [f"{key}={json.dumps(value)}" for vary, value in chosen for key in vary.keys]
+            at = dict(own.at) | {"point": own.name} if own else {}
+            at |= {vary.label: value for vary, value in chosen}
+            every = (*made, *settings)
+            yield Point("_".join(names), of, every, scenario.load(str(of), every), at)
+
+
+def _other(name: str, path: Path) -> Path:
+    beside = path.parent / f"{name}.toml"
+    return beside if beside.is_file() else scenario.find(name)
+
+
+def _plain(value: Value) -> str:
+    """Return a value as a part of a folder's name."""
+    text = f"{value:g}" if isinstance(value, float) else str(value).lower()
+    return "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in text)
