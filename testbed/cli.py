@@ -11,7 +11,7 @@ from rich.console import Console
 
 from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Machine
-from testbed.errors import InputError, NotValid, OrreryError
+from testbed.errors import InputError, NotValid, OrreryError, lacks
 from testbed.progress import progress_bar
 from testbed.results import DEFAULT as DEFAULT_RESULTS
 from testbed.units import parse_size
@@ -23,6 +23,7 @@ app = typer.Typer(
 kernel_app = typer.Typer(no_args_is_help=True, help="The guest's kernel: build it, say where it is.")
 app.add_typer(kernel_app, name="kernel")
 
+LEAST_MEMORY_BYTES = 256 * 10**6
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 Memory = Annotated[str, typer.Option("--mem", help="Memory of the guest, as in 2GB.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all the guest's entropy.")]
@@ -40,7 +41,7 @@ def _machine(mem: str, seed: int, real_time: bool) -> Machine:
         memory_bytes = parse_size(mem)
     except ValueError as error:
         raise InputError("--mem", str(error)) from error
-    if memory_bytes < 256 << 20:
+    if memory_bytes < LEAST_MEMORY_BYTES:
         raise InputError("--mem", f"{mem} is too little for a guest", "give at least 256MB; 2GB is the default")
     return Machine(memory_bytes, seed, real_time)
 
@@ -331,3 +332,7 @@ def main() -> None:
     except OrreryError as error:
         sys.stderr.write(f"orrery: {error}\n")
         sys.exit(error.exit_code)
+    except OSError as error:
+        lack = lacks(error)
+        sys.stderr.write(f"orrery: {lack}\n")
+        sys.exit(lack.exit_code)

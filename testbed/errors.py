@@ -6,6 +6,7 @@ how to mend it, and leaves with the error's exit code.
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 
@@ -42,6 +43,27 @@ class EnvironmentLacks(OrreryError):
         self.what, self.mend = what, mend
 
 
+MENDS = {
+    errno.ENOSPC: "make room, or choose another folder (--results, --write)",
+    errno.EDQUOT: "make room, or choose another folder (--results, --write)",
+    errno.EROFS: "choose another folder (--results, --write, ORRERY_CACHE)",
+    errno.EACCES: "choose another folder (--results, --write, ORRERY_CACHE), or change its permissions",
+    errno.EPERM: "python -m testbed doctor",
+    errno.EMFILE: "ulimit -n 1024",
+    errno.ENFILE: "end other programs, or raise fs.file-max",
+    errno.ENOMEM: "end other programs, or give less with --mem",
+    errno.EAGAIN: "end other programs, or raise ulimit -u",
+}
+"""What helps where the system refuses, by errno."""
+
+
+def lacks(error: OSError) -> EnvironmentLacks:
+    """Return what an error of the system's, met where nobody expected one, says of this machine."""
+    where = f"{error.filename}: " if error.filename else ""
+    what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+    return EnvironmentLacks(f"{where}{what}", MENDS.get(error.errno or 0, "python -m testbed doctor"))
+
+
 def exit_code(program: Callable[[], object]) -> int:
     """Run a program of ours to its end and return its exit code: 0, or that of the error it raised, which is said."""
     try:
@@ -49,4 +71,9 @@ def exit_code(program: Callable[[], object]) -> int:
     except OrreryError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM):
+            raise  # a fault of ours: where it came about must be seen
+        sys.stderr.write(f"{lacks(error)}\n")
+        return EnvironmentLacks.exit_code
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from testbed.errors import EnvironmentLacks
@@ -31,11 +31,15 @@ def cpu_slot() -> Iterator[tuple[int, int | None]]:
     folder = cache_folder() / "cpus"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+        os.close(_opened(folder, "turn"))
+    except OSError:  # no cache, one that cannot be written, or a full disk
         yield cpus[os.getpid() % len(cpus)], None
         return
     for cpu in reversed(cpus):  # the first CPU is where the rest of the machine's work tends to be
-        descriptor = os.open(folder / str(cpu), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = _opened(folder, str(cpu))
+        except OSError:
+            break
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -49,13 +53,18 @@ def cpu_slot() -> Iterator[tuple[int, int | None]]:
     yield _next_in_turn(folder, cpus), None
 
 
+def _opened(folder: Path, name: str) -> int:
+    return os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
 def _next_in_turn(folder: Path, cpus: list[int]) -> int:
     """Return the CPU after the one that was last shared, counted in a small locked file."""
-    descriptor = os.open(folder / "turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor, turn = _opened(folder, "turn"), os.getpid()
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        turn = int(os.read(descriptor, 20) or b"0")
-        os.pwrite(descriptor, b"%-19d" % ((turn + 1) % 10**9), 0)
+        with suppress(ValueError, OSError):  # a torn file, or a full disk: any CPU will do
+            turn = int(os.read(descriptor, 20) or b"0")
+            os.pwrite(descriptor, b"%-19d" % ((turn + 1) % 10**9), 0)
     finally:
         os.close(descriptor)
     return cpus[turn % len(cpus)]

@@ -34,7 +34,7 @@ from typing import IO, Any
 
 from testbed.engine.host import cpu_slot, memory_folder
 from testbed.engine.kernel import Kernel
-from testbed.errors import EnvironmentLacks, InputError, NotValid
+from testbed.errors import EnvironmentLacks, InputError, NotValid, OrreryError
 
 PROJECT = Path(__file__).resolve().parents[2]
 INIT = "testbed/engine/guest/init.py"
@@ -51,6 +51,14 @@ DESCRIPTORS = {
 }
 """The guest's number of every inherited descriptor; mounts go on from the last one."""
 PR_SET_PDEATHSIG = 1
+DEATHS = (
+    (
+        "check_ptrace", "this machine lets no process trap the system calls of another: neither seccomp nor ptrace",
+        "in a container: --cap-add SYS_PTRACE, or --security-opt seccomp=unconfined",
+    ),
+    ("Out of memory", "the guest has too little memory for this", "give more with --mem, as in --mem 4GB"),
+)  # fmt: skip
+"""What a guest's last words mean: (words, what is lacking, its mend)."""
 
 Sink = Callable[[bytes], None]
 
@@ -253,9 +261,20 @@ class Guest:
             finally:
                 self.stop()
         if self._exit_code is None:
-            tail = b"".join(self.console).decode(errors="replace").strip()[-3000:]
-            raise GuestDied(f"the guest ended before its command did{': ' + tail if tail else ''}")
+            raise self._death()
         return self._exit_code
+
+    def _death(self) -> OrreryError:
+        """Return why the guest ended before its command did, with what would have kept it alive where that is known."""
+        said = b"".join(self.console).decode(errors="replace").strip()
+        for sign, what, mend in DEATHS:
+            if sign in said:
+                return EnvironmentLacks(
+                    f"{what} ({self.machine.memory_bytes >> 20} MB)" if "memory" in what else what, mend
+                )
+        code = self._process.returncode if self._process else 0
+        how = f" (killed by {signal.Signals(-code).name})" if code < 0 else ""
+        return GuestDied(f"the guest ended before its command did{how}{': ' + said[-3000:] if said else ''}")
 
     def stop(self) -> None:
         """Kill the guest if it still runs, and wait for its end."""

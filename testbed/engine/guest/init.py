@@ -84,6 +84,11 @@ def make_file_systems(job: dict[str, Any]) -> None:
         show(host, guest, 0)
 
 
+def make_memory() -> None:
+    """A guest in which the kernel ends some process to make room would go on with wrong results: it ends instead."""
+    Path("/proc/sys/vm/panic_on_oom").write_text("1")
+
+
 def make_network() -> None:
     socket.sethostname("guest")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
@@ -205,6 +210,7 @@ def main() -> None:
     job = json.loads(zlib.decompress(base64.b64decode(os.environ["ORRERY_JOB"])))
     try:
         make_file_systems(job)
+        make_memory()
         make_network()
         status = open_line("/dev/ttyS2", os.O_WRONLY)
         if job["open_vswitch"]:

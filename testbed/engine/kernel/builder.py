@@ -76,7 +76,9 @@ def _build_from(source: Source, work: Path, recipe: Recipe, progress: Progress) 
     try:
         origin = source.fetch(work, _part(progress, 0.0, 0.03))
     except StepError as failure:
-        raise MisfitError(f"cannot be fetched: {failure.tail}") from failure
+        raise MisfitError(
+            f"cannot be fetched: {failure.tail.splitlines()[-1] if failure.tail else failure}"
+        ) from failure
     try:
         unpack(origin, tree, log, _part(progress, 0.03, 0.1))
         apply_patches(recipe.patches, tree, log)
