@@ -2,9 +2,9 @@
 
     python -m benchmarks.kills [--runs 100] [--seed 1] [--kinds agent,controller]
 
-Kinds: the launcher and the guest (at wall-clock moments), or a process inside (at virtual ones, benchmarks/killing.py).
+Kinds: the launcher and the guest (at wall-clock moments), or a process inside (virtual ones, benchmarks/killing.py).
 After every kill: no process, memory file, interface or run in progress is left, the earlier results are the same bytes,
-and the run has said that it is not valid, and why. After every `EVERY` kills the next run has to be valid. Prints a line
+and the run has said that it is not valid, and why. After every EVERY kills the next run has to be valid. Prints a line
 for each and the counts; exit code 1 when anything was wrong.
 """
 
@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.killing import VICTIMS
-
 from testbed import campaign, experiment, scenario
 from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_job, ready_kernel
 from testbed.engine.launch import Guest, Machine
@@ -55,7 +54,7 @@ class Silent:
     def arm(self, arm: str, iterations: int) -> None:
         """Nothing to show."""
 
-    def message(self, arm: str, message: dict[str, Any]) -> None:
+    def message(self, _: str, message: dict[str, Any]) -> None:
         """Say aloud that somebody was killed."""
         if str(message.get("stage", "")).startswith("killed"):
             print(message["stage"], flush=True)
@@ -67,9 +66,7 @@ class Silent:
 class KillingCampaign(campaign.Campaign):
     """A campaign whose arms run beside somebody who kills."""
 
-    def _run_guest(
-        self, folder: Path, arm: str, plan: dict[str, Any], iterations: int, program: str = ""
-    ) -> dict[str, float]:
+    def _run_guest(self, folder: Path, arm: str, plan: dict[str, Any], *_: object) -> dict[str, float]:
         kind, _, at_s = self.source.rpartition("\n# ")[2].partition(" ")
         folder.mkdir()
         (folder / "plan.json").write_text(campaign.as_json(plan))

@@ -156,4 +156,4 @@ def test_without_a_network_a_kernel_cannot_be_had_and_it_says_so(tmp_path: Path)
     what, mend = one_line(ended, 3)
     assert "no kernel source that can be built" in what
     assert "KERNEL_SOURCE=" in mend
-    assert [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size] == []
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} <= {"build.log", "lock"}
