@@ -127,7 +127,9 @@ def measure(parts: list[str], runs: int, short: bool, folder: Path) -> tuple[dic
     if "decisions" in parts:
         taken, module, by_degrees = decided(runs), ranked(runs), precise(runs)
         figures |= {"decisions": _plain(taken), "module": _plain(module), "precision": _plain(by_degrees)}
-        texts += [table.deciding(taken), table.ranking(module), table.precision(by_degrees)]
+        many = [decisions.crowded(seed) for seed in range(decisions.CROWDED_LINKS)]
+        figures["crowded"] = list(map(asdict, many))
+        texts += [table.deciding(taken), table.crowded(many), table.ranking(module), table.precision(by_degrees)]
         plots.precision(by_degrees.given, folder / "precision")
     if "loops" in parts:
         reached = loops.measure()

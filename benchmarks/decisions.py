@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import placements
+from controllers.cassini import search
 from controllers.cassini.circle import unify
 from controllers.cassini.compatibility import score
 from controllers.cassini.decision import decide
@@ -23,6 +24,7 @@ CANDIDATES, CLUSTER_JOBS, WORKERS = 10, 8, 3
 PRECISIONS_DEG = (1, 2, 4, 5, 8, 16, 32, 64, 128)
 PRECISION_LINKS = 12
 FINE = 720
+CROWDED_LINKS, LONGER = 12, 8
 CAPACITY_BPS = placements.CAPACITY_BPS
 DUTY = 0.45
 ANGLES = placements.ANGLES
@@ -69,6 +71,22 @@ class Precise:
     score: float
 
 
+@dataclass(frozen=True)
+class Crowded:
+    """A link of four to eight jobs: its decision's score, the highest there can be as far as is known, and more work.
+
+    `longer` is the score found with `LONGER` times the usual budget: how near the usual one comes where nothing is
+    proved.
+    """
+
+    jobs: int
+    wall_s: float
+    score: float
+    bound: float
+    proved: bool
+    longer: float
+
+
 def profiles(count: int) -> list[Profile]:
     """Return so many jobs: each is silent, then sends for `DUTY` of its iteration; all fill the link between them."""
     sending = round(ANGLES * DUTY)
@@ -105,6 +123,16 @@ def precision(precision_deg: float) -> Precise:
         fine = unify(link.profiles, angles=FINE)
         reached += score(fine, rotations(fine, decision.shifts_s), CAPACITY_BPS)
     return Precise(precision_deg, wall_s / PRECISION_LINKS, reached / PRECISION_LINKS)
+
+
+def crowded(seed: int) -> Crowded:
+    """Decide a random link of four to eight jobs, every third with iterations that are all equal."""
+    link = placements.crowded_link(seed)
+    began_s = time.perf_counter()
+    usual = decide(link.link, link.profiles, CAPACITY_BPS, budget=search.BUDGET)
+    wall_s = time.perf_counter() - began_s
+    longer = decide(link.link, link.profiles, CAPACITY_BPS, budget=LONGER * search.BUDGET)
+    return Crowded(len(link.profiles), wall_s, usual.score, usual.score_bound, usual.proved, longer.score)
 
 
 def _cluster() -> Ranked:

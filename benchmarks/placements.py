@@ -70,3 +70,14 @@ def three_on_a_link(seed: int) -> SharedLink:
     """Return one link with three jobs whose iterations have a short common multiple."""
     rng = np.random.default_rng(seed)
     return SharedLink("link", CAPACITY_BPS, tuple(job(name, EVEN_S, rng) for name in ("a", "b", "c")))
+
+
+def crowded_link(seed: int) -> SharedLink:
+    """Return one link of four to eight jobs that load it to between half and 1.4 times what it carries."""
+    rng = np.random.default_rng(seed)
+    count, load = int(rng.integers(4, 9)), rng.uniform(0.5, 1.4)
+    drawn = [job(f"job{number}", PERIODS_S[:1] if seed % 3 == 0 else PERIODS_S, rng) for number in range(count)]
+    factor = load * CAPACITY_BPS / sum(float(np.mean(one.demand_bps)) for one in drawn)
+    least = [tuple(min(CAPACITY_BPS, rate * factor) for rate in one.demand_bps) for one in drawn]
+    jobs = (Profile(one.job, one.period_s, demand) for one, demand in zip(drawn, least, strict=True))
+    return SharedLink("crowded", CAPACITY_BPS, tuple(jobs))

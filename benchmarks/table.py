@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.decisions import Precise, Ranked, Timed
+from benchmarks.decisions import LONGER, Crowded, Precise, Ranked, Timed
 from benchmarks.guest import Moved
 from benchmarks.loops import Reached
 from benchmarks.measure import Spread, Turns
@@ -108,6 +108,25 @@ def ranking(turns: Turns[Ranked]) -> str:
         "score",
         "each link by itself",
     ]
+    return rows(header, body)
+
+
+def crowded(links: Sequence[Crowded]) -> str:
+    """Return how near the best decisions for many jobs are known to be, and what more work would find."""
+    body = [
+        [
+            f"{number}",
+            f"{one.jobs}",
+            f"{one.wall_s:.2f}",
+            f"{one.score:.4f}",
+            f"{one.bound:.4f}",
+            "yes" if one.proved else "no",
+            f"{one.longer - one.score:+.4f}",
+        ]
+        for number, one in enumerate(links, start=1)
+    ]
+    more = f"found with {LONGER} times the work"
+    header = ["link of 4 to 8 jobs", "jobs", "wall seconds", "score", "at most", "proved best (within 0.01)", more]
     return rows(header, body)
 
 

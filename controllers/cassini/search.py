@@ -24,7 +24,7 @@ from controllers.cassini.system import Load, System, canonical, excess_by_rotati
 
 BUDGET = 60_000_000
 ROUNDING = 1e-9
-STARTS = 6
+STARTS = 16
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Outcome:
 def minimise(system: System, *, gap: float, budget: int | None, starts: int = STARTS, floor: float = 0.0) -> Outcome:
     """Return rotations whose excess is within `gap` of the least, or the best found when the budget runs out.
 
-    First `starts` descents (one job after another to its best rotation, then pairs of jobs at once) from different
-    fillings of the links, then branch and bound: the job that is hardest to add is placed next, its rotations in
-    order of their excess, and a branch is left as soon as its bound is within `gap` of the best found. budget:
-    additions to spend, None for no limit; it is work that is counted, not time, so the result is the same on every
-    machine. The first descent comes to its end whatever the budget, but without pairs. floor: a bound known before.
+    First `starts` descents (one job after another to its best rotation) from different fillings of the links, from the
+    best of them on pairs of jobs at once, then branch and bound: the job that is hardest to add is placed next, its
+    rotations in order of their excess, and a branch is left as soon as its bound is within `gap` of the best found.
+    budget: additions to spend, None for no limit; it is work that is counted, not time, so the result is the same on
+    every machine. The first descent comes to its end whatever the budget. floor: a bound known before.
     The lower bound returned is that of the root alone unless branch and bound came to its end.
     """
     state = _Search(system, gap, budget)
@@ -55,6 +55,8 @@ def minimise(system: System, *, gap: float, budget: int | None, starts: int = ST
             break
         preference = list(system.volumes) if start == 0 else rng.permutation(len(system.lengths)).tolist()
         state.descend(_growing(system, preference))
+    if state.best - root > ROUNDING:
+        state.improve(_growing(system, system.volumes))
     if state.best - root <= max(gap, ROUNDING):
         return state.outcome(root)
     state.branch({_growing(system, system.volumes)[0]: 0})
@@ -114,11 +116,16 @@ class _Search:
         return self.system.costs(placed, job)
 
     def descend(self, order: list[int]) -> None:
-        """Fill the links in the given order, then move single jobs and pairs for as long as it gains."""
+        """Fill the links in the given order, then move single jobs for as long as it gains."""
         placed: dict[int, int] = {}
         for job in order:
             placed[job] = self._place(placed, job)
         self._singles(placed, order)
+        self.offer(placed)
+
+    def improve(self, order: list[int]) -> None:
+        """Move pairs of jobs, and the single jobs around them, from the best rotations for as long as it gains."""
+        placed = dict(enumerate(self.rotations))
         while not self.spent() and (moved := self._pair(placed, order)):
             self._singles(placed, [job for job in order if self.system.neighbours[job] & moved or job in moved])
         self.offer(placed)

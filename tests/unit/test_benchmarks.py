@@ -17,6 +17,7 @@ from benchmarks.guest import Moved
 from benchmarks.inside import flows
 from benchmarks.inside.fabric import job_of_all
 from benchmarks.inside.network import Folder
+from controllers.cassini import search
 from controllers.sdn.paths import Routes
 from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Job, Machine
@@ -254,6 +255,14 @@ def test_scattered_jobs_are_on_twice_as_many_links() -> None:
     assert made.peak_bytes > 10_000_000
 
 
+def test_more_work_finds_hardly_more_for_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing is proved a budget comes within a hundredth of eight times as much."""
+    monkeypatch.setattr(search, "BUDGET", search.BUDGET // 4)
+    link = decisions.crowded(10)
+    assert 4 <= link.jobs <= 8
+    assert link.score - 1e-3 <= link.longer <= min(link.bound, link.score + 0.01) + 1e-9
+
+
 def test_finer_angles_lose_no_score() -> None:
     fine, coarse = decisions.precision(8), decisions.precision(128)
     assert fine.score > coarse.score
@@ -289,6 +298,7 @@ def test_the_program_keeps_table_and_figures(
     monkeypatch.setattr(program, "ready_kernel", lambda: KERNEL)
     monkeypatch.setattr(decisions, "JOB_COUNTS", (2,))
     monkeypatch.setattr(decisions, "GROWTH", (4,))
+    monkeypatch.setattr(decisions, "CROWDED_LINKS", 1)
     monkeypatch.setattr(decisions, "PRECISIONS_DEG", (5, 64))
     assert program.main(["--only", "decisions", "--runs", "2", "--results", str(tmp_path)]) == 0
     text = (tmp_path / "bench" / "bench.md").read_text()

@@ -71,6 +71,27 @@ def test_up_to_eight_jobs_the_search_is_within_a_hundredth_of_the_optimum(circle
         assert found.bound - found.best <= 0.01 + 1e-9
 
 
+def tiled(turns: tuple[int, ...], seed: int) -> UnifiedCircle:
+    """Jobs that fit without a gap, at random rotations: arcs of 72 slots, each left to so many jobs in turn."""
+    rng = np.random.default_rng(seed)
+    ends = np.r_[0, np.sort(rng.choice(np.arange(3, 70), len(turns) - 1, replace=False)), 72]
+    demands = []
+    for begin, end, count in zip(ends, ends[1:], turns, strict=False):
+        for turn in range(count):
+            demand = np.zeros(72 * count)
+            demand[72 * turn + begin : 72 * turn + end] = C
+            demands.append(np.roll(demand, int(rng.integers(72 * count))))
+    mixed = tuple(demands[at] for at in rng.permutation(len(demands)))
+    lengths = tuple(map(len, mixed))
+    return UnifiedCircle(tuple("hgfedcba"[: len(mixed)]), 1.0, 1.0, math.lcm(*lengths), lengths, mixed)
+
+
+@pytest.mark.parametrize("turns", [(1,) * 8, (2,) * 4, (4, 4), (1, 2, 4), (1, 3, 3), (1, 1, 2, 4), (1, 1, 2, 2, 2)])
+def test_up_to_eight_jobs_of_72_angles_that_fill_a_link_are_fitted(turns: tuple[int, ...]) -> None:
+    """The optimum is known to be 1, since they were cut out of full circles."""
+    assert min(best_rotation(tiled(turns, seed), C).score for seed in range(8)) >= 0.99
+
+
 def test_two_jobs_of_72_angles() -> None:
     profiles = [
         Profile("a", 0.240, (0.0,) * 30 + (C,) * 42),
