@@ -128,7 +128,7 @@ def cluster_of(plan: Mapping[str, Any], trial: Mapping[str, Any], topology: Topo
             lambda job, placement: kinds.traffic_of(job, placement, layout),
             routes.route,
             {f"{a}->{b}": topology.direction(a, b).rate_bps for a, b in topology.directed()},
-            Settings(angles=plan["angles"], budget=BUDGET, knot_budget=BUDGET),
+            Settings(angles=plan["angles"], budget=BUDGET, knot_budget=BUDGET, starts=2),
             plan["aggregate"],
         )
     rules = Rules(plan["epoch_s"], plan["on_change"], plan["restart_s"], plan["lead_s"], plan["candidates"])
