@@ -123,7 +123,11 @@ def time_shifts(experiment: Experiment, decided: list[Decision]) -> TimeShifts:
 
 
 def refined_decisions(experiment: Experiment, decided: list[Decision], cassini: Path) -> Refined:
-    """Return the decisions with the time-shifts that the marks of the arm `cassini` ask for."""
+    """Return the decisions with the time-shifts that the marks of the arm `cassini` ask for.
+
+    Marks of jobs that were not all held to the circle tell nothing of its angles, and change nothing.
+    """
+    held = time_shifts(experiment, decided).periods_s
     queues, rows = QUEUES.read(cassini / QUEUES.file), ITERATIONS.read(cassini / ITERATIONS.file).where(rank=0)
     interval_s = experiment.scenario.telemetry.queue_interval
     counters = {}
@@ -132,6 +136,8 @@ def refined_decisions(experiment: Experiment, decided: list[Decision], cassini: 
         counters[link] = rising(counter.numbers("t_s"), counter.numbers("marked_packets"), interval_s)
     marks = {}
     for decision in decided:
+        if not decision.shifts_s.keys() <= held.keys():
+            continue
         alike = [link for link, jobs in experiment.shared.items() if set(jobs) == set(decision.shifts_s)]
         marks[decision.link] = _marks(decision, rows, [counters[link] for link in alike])
     packet_bytes = experiment.topology.mtu_bytes

@@ -70,19 +70,21 @@ def refine(
 ) -> Refined:
     """Return the decisions with the time-shifts that the measured marks (by link) make cheapest.
 
-    A job has one time-shift on all links. packet_bytes: of a full packet. late: how far workers may be behind their
-    ticks, as a share of their iteration. A link's first job by name stays where it is if it is first on all its links.
+    A link of which there are no marks to go by costs nothing, wherever its jobs are. A job has one time-shift on all
+    links; the first job by name of a link stays where it is if it is first on all its links. packet_bytes: of a full
+    packet. late: how far workers may be behind their ticks, as a share of their iteration.
     Raises ValueError where marks are not of a circle's shape.
     """
-    costs = [_cost(one, marks[one.link], packet_bytes, late) for one in decisions]
+    measured = [one for one in decisions if one.link in marks]
+    costs = [_cost(one, marks[one.link], packet_bytes, late) for one in measured]
     shifts_s = {job: shift_s for one in decisions for job, shift_s in one.shifts_s.items()}
     given = sum(cost(shifts_s) for cost in costs)
     best, chosen = given, dict(shifts_s)
-    free = {job for one in decisions for job in one.shifts_s if job != min(one.shifts_s)}
+    free = {job for one in measured for job in one.shifts_s if job != min(one.shifts_s)}
     for _ in range(MOST_ROUNDS):
         before = best
         for job in sorted(free):
-            best, chosen = _move(job, chosen, best, decisions, costs)
+            best, chosen = _move(job, chosen, best, measured, costs)
         if best == before:
             break
     if best > (1 - LEAST_GAIN) * given:

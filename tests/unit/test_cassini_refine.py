@@ -93,6 +93,17 @@ def test_a_job_has_one_shift_on_all_links() -> None:
     assert of_m.score > 0.99
 
 
+def test_a_link_without_marks_to_go_by_costs_nothing_and_its_jobs_keep_one_shift() -> None:
+    jobs = [square(name, 0.1, 0.06) for name in "abc"]
+    first, second = (decide(link, pair, RATE_BPS) for link, pair in (("l", jobs[:2]), ("m", jobs[1:])))
+    starts = [moved(one, dict.fromkeys("abc", 0.0)) for one in (first, second)]
+    assert refine(starts, {}, PACKET_BYTES).decisions == tuple(starts)
+    of_l, of_m = refine(starts, {"l": marked_at(starts[0], 0.06, 0.1)}, PACKET_BYTES).decisions
+    assert of_l.shifts_s["b"] == pytest.approx(of_m.shifts_s["b"])
+    assert of_l.shifts_s["b"] > 0
+    assert of_m.shifts_s["c"] == 0
+
+
 def test_moved_says_what_rescore_says() -> None:
     shifts_s = {"a": 0.0, "b": 0.02}
     assert moved(TIGHT, shifts_s).score == pytest.approx(rescore(TIGHT, shifts_s))
