@@ -8,8 +8,8 @@ Figures of a point, each with its interval where there is one: `score` and `scor
 `score-mean`, `gain.ARM` (mean iteration time of an arm over that of the arm cassini), and by arm, or by arm and job
 (`mean-ms.ARM`, `mean-ms.ARM.JOB`): `mean-ms`, `worst-ms`, `up-ms`, `marks`, `ce` (packets per iteration of a job),
 `peak-kB` (of the shared links); by arm alone `lost-ms` and `padding-ms` per iteration and `adjustments` per minute and
-job. Of a cluster: `mean-ms`, `p99-ms`, `marks` and `ce` by arm or arm and model, and `ratio.A/B.F` with F of `mean`,
-`p99`, `marks`, `ce` and `completion`, or `F.MODEL`.
+job, `ce-ratio.JOB` (CE packets in the arm random over those in cassini). Of a cluster: `mean-ms`, `p99-ms`, `marks` and
+`ce` by arm or arm and model, and `ratio.A/B.F` with F of `mean`, `p99`, `marks`, `ce` and `completion`, or `F.MODEL`.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     if {"alone", "cassini"} <= summary["arms"].keys():
         alone, cassini = (summary["arms"][arm]["iteration_s"]["mean"]["value"] for arm in ("alone", "cassini"))
         yield "gain.alone", alone / cassini
+    if {"random", "cassini"} <= summary["arms"].keys():
+        yield from _marked(*(summary["arms"][arm]["jobs"] for arm in ("random", "cassini")))
     parts = "models" if summary.get("kind") == "cluster" else "jobs"
     for arm, of in summary["arms"].items():
         yield from _figures_of(arm, of)
@@ -85,6 +87,13 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"peak-kB.{arm}", max(link["peak_backlog_bytes"] / 1e3 for link in of["links"].values())
         if parts == "jobs":
             yield from _waits(arm, of)
+
+
+def _marked(random: Mapping[str, Any], cassini: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield how many more CE packets each job received in the arm random; both counts, a ratio only where it is one."""
+    for job in cassini.keys() & random.keys():
+        above, below = (of[job]["ce_packets_per_iteration"]["value"] for of in (random, cassini))
+        yield f"ce-ratio.{job}", {"value": above / below if below else None, "above": above, "below": below}
 
 
 def _ratios(arms: str, of: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

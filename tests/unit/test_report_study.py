@@ -49,6 +49,8 @@ def test_figures_of_a_run(run_dir: Path) -> None:
     assert found["gain.together"]["low"] is not None
     assert found["ce.cassini.vgg16-b"]["value"] == 0
     assert found["marks.together"]["value"] > 0
+    assert found["ce-ratio.vgg16-b"]["value"] is None  # none in cassini
+    assert table.shown(found["ce-ratio.vgg16-b"]).endswith(" : 0")
     assert found["adjustments.cassini"]["value"] == 0
     assert found["ratio.together/cassini.ce"] | {"value": None} == found["ratio.together/cassini.ce"]
 

@@ -14,7 +14,7 @@ from testbed.report import style
 MARKERS = ("o", "s", "^", "D", "v", "P")
 TITLES = {
     "score": "compatibility score, predicted",
-    "gain": "mean iteration time over that of cassini",
+    "gain": "mean iteration time of the other arm over cassini's",
     "mean-ms": "mean iteration time (ms)",
     "worst-ms": "worst iteration time (ms)",
     "up-ms": "communication time (ms)",
@@ -38,7 +38,8 @@ def over_points(plot: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) ->
     for group in dict.fromkeys(point["at"].get(plot["by"]) for point in points):
         own = [point for point in points if point["at"].get(plot["by"]) == group]
         for name in plot["y"]:
-            label = " ".join(str(part) for part in (_short(name, plot["y"]), group) if part is not None)
+            said = None if group is None else f"{plot['by']} {str(group).lower()}"
+            label = ", ".join(part for part in (_short(name, plot["y"]), said) if part is not None)
             lines += _line(axes, own, plot["x"], name, places, label, lines)
     if not lines:
         raise InputError(f"plot {plot['name']}", f"no point has {plot['x']} and {', '.join(plot['y'])}")
@@ -84,7 +85,7 @@ def _line(
     known.sort(key=lambda one: float(one[0]))
     at, values = [float(one[0]) for one in known], [float(one[2]) for one in known]
     colour = style.ARM_COLOURS.get(y.split(".")[1] if "." in y else "", style.JOBS[number % len(style.JOBS)])
-    if number >= len(style.ARM_COLOURS) or label.count(" "):
+    if number >= len(style.ARM_COLOURS) or label.count(","):
         colour = style.JOBS[number % len(style.JOBS)]
     axes.plot(
         at, values, marker=MARKERS[number % len(MARKERS)], markersize=4.5, linewidth=1.1, color=colour, label=label
