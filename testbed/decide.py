@@ -30,6 +30,8 @@ def measured_profiles(experiment: Experiment, alone: Path) -> Profiles:
 
     The bytes are those of the link's own counter. Raises NotValid when a job left no whole iteration to measure.
     """
+    if not experiment.shared:  # then no queue was watched
+        return {}
     queues, rows = QUEUES.read(alone / QUEUES.file), ITERATIONS.read(alone / ITERATIONS.file).where(rank=0)
     trial_of = {next(iter(starts.starts_s)): str(n) for n, starts in enumerate(experiment.trials("alone", {}))}
     profiles: dict[str, list[Profile]] = defaultdict(list)
@@ -57,6 +59,8 @@ def link_decisions(experiment: Experiment, profiles: Profiles) -> list[Decision]
     All links are decided together, along the affinity graph (CASSINI's module for the one placement there is), so that
     a job has the same time-shift on each of them.
     """
+    if not profiles:
+        return []
     capacity_bps = {link: experiment.topology.direction(*link.split("->")).rate_bps for link in experiment.shared}
     links = tuple(SharedLink(link, capacity_bps[link], tuple(profiles[link])) for link in experiment.shared)
     placement = Placement(experiment.scenario.name, links)
@@ -128,6 +132,8 @@ def refined_decisions(experiment: Experiment, decided: list[Decision], cassini: 
     Marks of jobs that were not all held to the circle tell nothing of its angles, and change nothing.
     """
     held = time_shifts(experiment, decided).periods_s
+    if not decided:
+        return Refined((), 0.0, 0.0)
     queues, rows = QUEUES.read(cassini / QUEUES.file), ITERATIONS.read(cassini / ITERATIONS.file).where(rank=0)
     interval_s = experiment.scenario.telemetry.queue_interval
     counters = {}

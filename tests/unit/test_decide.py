@@ -8,7 +8,7 @@ from scenario_texts import FINE
 from controllers.cassini.decision import Decision, decide
 from controllers.cassini.profile import Profile
 from testbed import experiment, scenario
-from testbed.decide import refined_decisions, time_shifts
+from testbed.decide import link_decisions, measured_profiles, refined_decisions, time_shifts
 from testbed.telemetry.tables import ITERATIONS, QUEUES
 
 
@@ -79,3 +79,15 @@ def test_shifts_are_refined_by_the_marks_of_the_arm_cassini(tmp_path: Path, mark
         assert found.decisions[0].shifts_s["second"] < decision.shifts_s["second"]
     else:
         assert found.decisions == (decision,)
+
+
+def test_where_jobs_share_no_link_there_is_nothing_to_decide(tmp_path: Path) -> None:
+    """And nothing to read: no queue is watched."""
+    apart = FINE.replace('"dumbbell"', '"scale-up(8)"') + "\n[require]\nshared_links = false\n"
+    (tmp_path / "tiny.toml").write_text(apart)
+    made = experiment.build(scenario.load(str(tmp_path / "tiny.toml")), "x")
+    assert not made.shared
+    assert measured_profiles(made, tmp_path) == {}
+    assert link_decisions(made, {}) == []
+    assert refined_decisions(made, [], tmp_path).decisions == ()
+    assert set(time_shifts(made, []).starts_s.values()) == {0.0}
