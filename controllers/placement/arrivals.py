@@ -101,7 +101,10 @@ def write(path: Path, arrivals: Iterable[Arrival]) -> None:
 
 
 def _line(where: str, line: str, models: Collection[str] | None) -> Arrival:
-    cells = [cell.strip() for cell in next(csv.reader([line]))]
+    try:
+        cells = [cell.strip() for cell in next(csv.reader([line]))]
+    except csv.Error as error:
+        raise InputError(where, f"is no line of a table: {error}", f"write {','.join(COLUMNS)}") from error
     if len(cells) != len(COLUMNS):
         raise InputError(where, f"has {len(cells)} values, not {len(COLUMNS)}", f"write {','.join(COLUMNS)}")
     row = dict(zip(COLUMNS, cells, strict=True))
@@ -123,7 +126,7 @@ def _seconds(where: str, cell: str) -> float:
 
 
 def _whole(where: str, cell: str) -> int:
-    if not (cell.isascii() and cell.isdigit() and int(cell) >= 1):
+    if not (cell.isascii() and cell.isdigit() and len(cell) <= 15 and int(cell) >= 1):
         raise InputError(where, f"{cell!r} is no such number", "a whole number from 1")
     return int(cell)
 

@@ -24,6 +24,8 @@ def read(path: Path, defaults: Defaults) -> Wan:
         lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(str(path), f"is no table: {error}", "give a CSV file in UTF-8") from error
     header = [column.strip() for column in lines[0]] if lines else []
     delay = next((column for column in header if column in _DELAYS), "")
     rate = next((column for column in header if column in _RATES), "")
