@@ -179,10 +179,26 @@ def start_on_lines(job: dict[str, Any], source: int | None) -> tuple[subprocess.
     return process, pumps
 
 
+def vswitch_processes() -> dict[int, str]:
+    """Return the daemons of Open vSwitch, which are this process's children once they are detached."""
+    found = {}
+    for name in ("ovsdb-server", "ovs-vswitchd"):
+        with suppress(OSError, ValueError):
+            found[int(Path(f"/run/openvswitch/{name}.pid").read_text())] = name
+    return found
+
+
 def wait_for(process: subprocess.Popen[bytes]) -> int:
-    """Reap whatever ends, as a first process must, until the job's own process has ended; return its exit code."""
+    """Reap whatever ends, as a first process must, until the job's own process has ended; return its exit code.
+
+    A daemon of Open vSwitch that is killed or crashes ends the guest: the other one may then spin, and virtual time
+    would stand still for ever.
+    """
+    daemons = vswitch_processes()
     while True:
         pid, status = os.wait()
+        if pid in daemons and os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGTERM:
+            raise ChildProcessError(f"{daemons[pid]} was ended by {signal.Signals(os.WTERMSIG(status)).name}")
         if pid == process.pid:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code

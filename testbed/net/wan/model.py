@@ -62,7 +62,7 @@ def link_name(a: str, b: str) -> str:
 
 def default_queue_bytes(rate_bps: float, delay_s: float) -> int:
     """A queue where none is given: what is in flight over one round trip, and LEAST_QUEUE_BYTES at least."""
-    return min(max(LEAST_QUEUE_BYTES, math.ceil(rate_bps / 8 * 2 * delay_s)), _QUEUE_LIMIT_BYTES - 1)
+    return max(LEAST_QUEUE_BYTES, math.ceil(min(rate_bps / 8 * 2 * delay_s, _QUEUE_LIMIT_BYTES - 1)))
 
 
 @dataclass(frozen=True)
