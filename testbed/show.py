@@ -78,7 +78,8 @@ def ran(console: Console, made: Study, ended: Sequence[Ran], results: Path) -> N
                 outcome(console, one.outcome)
         return
     points(console, ended)
-    console.print(study_report.table(study_report.load(results / made.name)))
+    if made.whole:
+        console.print(study_report.table(study_report.load(results / made.name)))
     console.print(f"results: {_short(results / made.name)}", highlight=False)
 
 

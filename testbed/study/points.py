@@ -87,20 +87,24 @@ class Point:
 
 @dataclass(frozen=True)
 class Study:
-    """A scenario file as points. One without [study] has the one point that is the file, named as the scenario."""
+    """A scenario file as points. One without [study] has the one point that is the file, named as the scenario.
+
+    `whole` is whether all its points are there, so that they may be put beside each other.
+    """
 
     name: str
     title: str
     points: tuple[Point, ...]
     plots: tuple[PlotKeys, ...] = ()
     varied: bool = True
+    whole: bool = True
 
     def only(self, name: str) -> Study:
         """Return the point of that name as a study without others. Raises InputError when there is none."""
         found = [point for point in self.points if point.name == name]
         if not found:
             raise InputError("--point", f"{self.name} has no point {name!r}", ", ".join(at.name for at in self.points))
-        return replace(self, points=tuple(found), plots=())
+        return replace(self, points=tuple(found), whole=False)
 
 
 def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Study:

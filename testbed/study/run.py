@@ -62,7 +62,8 @@ class StudyRun:
 
         Raises what is no fault of a point's (EnvironmentLacks), and KeyboardInterrupt once all guests are gone.
         """
-        if self.study.varied:
+        concluded = self.study.varied and self.study.whole
+        if concluded:
             self.folder.mkdir(parents=True, exist_ok=True)
             (self.folder / report.FILE).unlink(missing_ok=True)
         cpus = len(os.sched_getaffinity(0))
@@ -76,7 +77,7 @@ class StudyRun:
                 for campaign in self.campaigns:
                     campaign.stop()
                 raise
-        if self.study.varied:
+        if concluded:
             self._conclude(ran)
         return ran
 

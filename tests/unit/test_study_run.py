@@ -96,6 +96,15 @@ def test_points_fail_alone_and_finished_ones_are_kept(study: points.Study, tmp_p
     assert sorted(path.name for path in (folder / "plots").iterdir()) == ["gain.png", "gain.svg"]
 
 
+def test_a_point_run_alone_leaves_the_others_as_they_are(study: points.Study, tmp_path: Path) -> None:
+    (tmp_path / "mended").touch()
+    run.StudyRun(study, KERNEL, tmp_path / "results", Silent()).run()
+    run.StudyRun(study.only("seed-2"), KERNEL, tmp_path / "results", Silent()).run()
+    folder = tmp_path / "results" / "tiny"
+    assert [point["name"] for point in report.load(folder)["points"]] == ["seed-1", "seed-2", "seed-3"]
+    assert (folder / "seed-1" / "summary.json").is_file()
+
+
 def test_other_text_or_other_code_is_run_again(
     study: points.Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
