@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 PAIRS = (
-    ("1 - score", "marked_packets"),
+    ("1 - score", "marked_share"),
     ("1 - score", "slowdown"),
     ("1 - score", "mean_queue_bytes"),
     ("excess_bytes", "peak_queue_bytes"),

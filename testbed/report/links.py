@@ -6,6 +6,7 @@ A row per arm, trial and link, in validation.json's "links":
      "score",                    of the link for the starts of the trial, on the circle of the measured profiles
      "excess_bytes",             demanded beyond the capacity, per iteration of a job
      "marked_packets",           by the link's queue, per iteration of a job
+     "marked_share",             of all packets that the link sent: the same at any scale
      "peak_queue_bytes", "mean_queue_bytes",
      "slowdown",                 mean over the jobs of iteration time over that alone
      "iteration_s": {job: {"alone", "measured"}}}
@@ -70,11 +71,13 @@ def _row(
     runs = {job: trial.jobs[job].iteration_s for job in circle.jobs}
     alone = {profile.job: profile.period_s for profile in profiles}
     iterations = sum(len(times) for times in runs.values())
+    marked, sent = (queue.between(column, *trial.whole_s) for column in ("marked_packets", "tx_packets"))
     inside = (queue.t_s >= span[0]) & (queue.t_s <= span[1])
     return {
         "score": score(circle, turned, rate_bps),
         "excess_bytes": excess / sum(circle.turns),
-        "marked_packets": queue.between("marked_packets", *trial.whole_s) / iterations,
+        "marked_packets": marked / iterations,
+        "marked_share": marked / sent if sent else 0.0,
         "peak_queue_bytes": queue.peak_bytes(*trial.whole_s),
         "mean_queue_bytes": float(queue.backlog_bytes[inside].mean()) if inside.any() else 0.0,
         "slowdown": float(np.mean([times.mean() / alone[job] for job, times in runs.items()])),

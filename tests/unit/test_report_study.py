@@ -35,7 +35,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "decision.json").write_text(json.dumps([decision.to_dict()]))
     (folder / "summary.json").write_text(json.dumps(summarise(folder, setting)))
     (folder / "validation.json").write_text(json.dumps(validate(folder, setting, [decision])))
-    (folder / "manifest.json").write_text('{"valid": true, "code": "c0de"}')
+    (folder / "manifest.json").write_text(json.dumps({"valid": True, "code": "c0de", "report_setting": setting}))
     (folder / "wall.json").write_text('{"whole": {"total": 61.4}}')
     return folder
 
@@ -73,7 +73,7 @@ def row(score: float, marked: float, slow: float = 1.0) -> dict[str, Any]:
     excess = (1 - score) * 1e6
     return {
         "arm": "random", "score": score, "excess_bytes": excess, "marked_packets": marked, "slowdown": slow,
-        "mean_queue_bytes": marked, "peak_queue_bytes": marked,
+        "marked_share": marked / 10, "mean_queue_bytes": marked, "peak_queue_bytes": marked,
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from testbed.report import style
 from testbed.report.correlation import correlations, value
 
 SHOWN = (
-    ("1 - score", "marked_packets", "marked packets per iteration of a job", 1.0),
+    ("1 - score", "marked_share", "marked share of the packets", 1.0),
     ("1 - score", "slowdown", "iteration time over that alone", 1.0),
     ("excess_bytes", "peak_queue_bytes", "peak queue (kB)", 1e-3),
 )

@@ -7,12 +7,15 @@ import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from testbed.report import style
 from testbed.report.correlation import correlations
 from testbed.report.figures.ranks import ranks
+from testbed.report.links import rows
+from testbed.report.load import arms_of
 from testbed.report.study import FILE, Figures, figures, load
 
 ROWS = Path(__file__).parent / "cassini.toml"
@@ -29,10 +32,21 @@ class Run:
     wall_s: float
     figures: Figures
 
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What it was run on."""
+        found: dict[str, Any] = json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
+        return found
+
     @property
     def code(self) -> str:
         """The version of the code that made it."""
-        return str(json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))["code"])
+        return str(self.manifest["code"])
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """What the report knows of its scenario (testbed.report.load.Setting)."""
+        return dict(self.manifest.get("report_setting", {}))
 
 
 def runs_of(results: Path, names: Sequence[str]) -> list[Run]:
@@ -112,14 +126,14 @@ def link_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return what every run predicted of its links and what was measured (testbed.report.links)."""
     found: list[dict[str, Any]] = []
     for run in runs:
-        path = run.folder / "validation.json"
-        found += json.loads(path.read_text(encoding="utf-8")).get("links", []) if path.is_file() else []
+        if (run.folder / "profiles.json").is_file() and "shared_links" in (setting := run.setting):
+            found += rows(run.folder, setting["rate_bps"], arms_of(run.folder))
     return found
 
 
 def _ranks(place: Path, runs: Sequence[Run]) -> Iterator[str]:
-    rows = link_rows(runs)
-    if not rows:
+    seen = link_rows(runs)
+    if not seen:
         return
     yield from ("## Predictions against measurements, link by link", "")
     yield "Every shared link in every trial of every run above that has profiles; ties are counted as ties (tau-b)."
@@ -128,13 +142,13 @@ def _ranks(place: Path, runs: Sequence[Run]) -> Iterator[str]:
         "| predicted | measured | rows | scores | tied pairs | Spearman | Kendall |",
         "|---|---|--:|--:|--:|--:|--:|",
     )
-    for one in correlations(rows):
+    for one in correlations(seen):
         ties = f"{one['ties']['predicted']}, {one['ties']['measured']}"
         values = [f"{one[key]:.2f}" if one[key] is not None else "–" for key in ("spearman", "kendall")]
         counts = f"{one['rows']} | {one['scores']} | {ties}"
         yield f"| {one['predicted']} | {one['measured']} | {counts} | {' | '.join(values)} |"
     with style.styled():
-        style.save(ranks(rows), place / PLOT)
+        style.save(ranks(seen), place / PLOT)
     yield from ("", f"![]({PLOT}.png)", "")
 
 
