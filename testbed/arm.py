@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import signal
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from testbed.net import tc
 from testbed.net.emulation import MANAGEMENT_IP, Emulation
 from testbed.net.topology import Topology
 from testbed.net.transport import Transport
+from testbed.programs import ENDS_WITHIN_S, Status, beside
 from testbed.telemetry import netstat
 from testbed.telemetry.capture import Capture, CaptureSettings
 from testbed.telemetry.events import EventLog
@@ -41,19 +41,6 @@ CONTROLLER_PORT = 6653
 SCRATCH = Path("/run/orrery")
 SETTLE_S = 1.1
 """Open vSwitch hands its datapath's counters to the rules about every half second."""
-ENDS_WITHIN_S = 10.0
-
-
-class Status:
-    """Tells the launcher, who alone has a wall clock, what the guest is doing and how far its virtual time is."""
-
-    def __init__(self, path: str | None) -> None:
-        self._file = Path(path).open("w", buffering=1) if path else None  # noqa: SIM115 - as long as the process
-
-    def say(self, **message: object) -> None:
-        """Send one message; without a launcher it is dropped."""
-        if self._file:
-            self._file.write(json.dumps(message) + "\n")
 
 
 class Arm:
@@ -204,7 +191,7 @@ class Arm:
         )  # fmt: skip
         config.write(SCRATCH / "sdn.json")
         command = ["-m", "controllers.sdn.launcher", "--config", str(SCRATCH / "sdn.json")]
-        with _program("the controller", command), Client(config.control) as client:
+        with beside("the controller", command), Client(config.control) as client:
             client.ready()
             yield client
 
@@ -222,7 +209,7 @@ class Arm:
         with ExitStack() as stack:
             for (node, watched), file in zip(ports.items(), files, strict=True):
                 with self.net.place(node or "").namespace.entered():
-                    stack.enter_context(_program("the sampler", [*command, *watched, f"--out={file}"]))
+                    stack.enter_context(beside("the sampler", [*command, *watched, f"--out={file}"]))
             yield
         for file in files[1:]:  # one file of all links, whoever watched them
             with files[0].open("a", encoding="utf-8") as whole:
@@ -270,23 +257,6 @@ class Arm:
             "readings": list(readings),
         }
         (self.out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-
-
-@contextmanager
-def _program(name: str, arguments: list[str]) -> Iterator[None]:
-    """A Python program of ours beside the arm; at the end it must still run, and must end well when told to."""
-    process = subprocess.Popen([sys.executable, *arguments], stdin=subprocess.DEVNULL)
-    try:
-        yield
-        if process.poll() is not None:
-            raise NotValid(f"{name} ended before the arm did, with exit code {process.returncode}")
-        process.send_signal(signal.SIGTERM)
-        if process.wait(ENDS_WITHIN_S) != 0:
-            raise NotValid(f"{name} ended with exit code {process.returncode}")
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
 
 
 def _first_line(*command: str) -> str:

@@ -27,8 +27,9 @@ from controllers.placement.random import Random
 from controllers.placement.state import SPANS, ClusterState, Placement, Scheduler
 from controllers.placement.themis import Themis
 from controllers.sdn.paths import Routes
-from testbed.arm import Arm, Status, run_arm
+from testbed.arm import Arm, run_arm
 from testbed.net.topology import Topology
+from testbed.programs import Status
 from testbed.telemetry.events import EventLog
 from testbed.telemetry.tables import Writer
 from workloads.training.coordinator import Coordinator

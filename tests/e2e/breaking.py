@@ -17,10 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from testbed.arm import SCRATCH, Arm, Status
+from testbed.arm import SCRATCH, Arm
 from testbed.errors import exit_code
 from testbed.net import tc
 from testbed.net.topology import Direction
+from testbed.programs import Status
 
 LINK = "s1->s2"
 TABLES = {"counter": 0, "forwarding": 1}
