@@ -7,7 +7,7 @@ what the hosts say (InCEPkts). A run in which they do not is not valid, whatever
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +25,12 @@ WINDOW_PACKETS = 200
 """Rates are taken over at least so many full packets, so that one more or less at the ends is half the tolerance."""
 MANY_WINDOWS = 50
 """Fewer windows with a standing queue prove rates to within COARSE_TOLERANCE only: it may run empty inside them all."""
+FEW_WINDOWS = 10
+CEILING_SHARE = 0.05
+"""A rate too low is a ceiling: of FEW_WINDOWS or more, such a share comes to within RATE_TOLERANCE of the fastest.
+
+Bursts that empty the queue between samples reach no ceiling, and their fastest window is one of a kind.
+"""
 
 
 @dataclass(frozen=True)
@@ -215,13 +221,13 @@ def check_rates(
     for link in watched:
         direction = topology.direction(*link.split("->"))
         packet_bytes = topology.mtu_bytes + ETHERNET_HEADER_BYTES
-        fastest, busy, windows = _fastest(series[link], WINDOW_PACKETS * packet_bytes, 2 * packet_bytes, interval_s)
+        fastest, standing_bps = _rates(series[link], WINDOW_PACKETS * packet_bytes, 2 * packet_bytes, interval_s)
         set_bps, name = direction.rate_bps, f"rate of {link}, set to {direction.rate_bps / 1e6:.2f} Mbit/s"
-        tolerance = _tolerance(direction, interval_s, windows)
+        tolerance, busy = _tolerance(direction, interval_s, len(standing_bps)), max(standing_bps, default=0.0)
         faults = [] if len(series[link]) > 1 else ["nobody watched it"]
         if fastest > set_bps * (1 + RATE_TOLERANCE):
             faults.append(f"carried {fastest / 1e6:.2f} Mbit/s")
-        if busy and standing and busy < set_bps * (1 - tolerance):
+        if standing and busy < set_bps * (1 - tolerance) and _is_ceiling(standing_bps):
             faults.append(f"gave no more than {busy / 1e6:.2f} Mbit/s to a standing queue")
         found = f"{busy / 1e6:.2f} Mbit/s to a standing queue" if busy else "never a standing queue"
         found = found if standing else f"{fastest / 1e6:.2f} Mbit/s at most"
@@ -242,18 +248,21 @@ def _tolerance(direction: Direction, interval_s: float, windows: int) -> float:
     return RATE_TOLERANCE if fine else COARSE_TOLERANCE
 
 
-def _fastest(
-    samples: list[tuple[float, int, int]], window_bytes: int, least_bytes: int, interval_s: float
-) -> tuple[float, float, int]:
-    """Return the highest rate in bit/s over any window of samples, and over any in which a queue stood at every sample.
+def _is_ceiling(rates_bps: Sequence[float]) -> bool:
+    """Return whether rates while a queue stood show that the link gives no more (CEILING_SHARE)."""
+    near = sum(rate >= max(rates_bps) * (1 - RATE_TOLERANCE) for rate in rates_bps)
+    return len(rates_bps) >= FEW_WINDOWS and near >= CEILING_SHARE * len(rates_bps)
 
-    The third number is how many of the latter there are.
+
+def _rates(
+    samples: list[tuple[float, int, int]], window_bytes: int, least_bytes: int, interval_s: float
+) -> tuple[float, list[float]]:
+    """Return the highest rate in bit/s over any window of samples, and the rates of those with a queue at every sample.
 
     samples: (time in s, backlog in bytes, bytes sent). A window holds `window_bytes` or more, so that a packet more or
     less at its ends does not count; a queue stands where `least_bytes` wait. 0 where there is no such window.
     """
-    fastest = busy = 0.0
-    first = windows = 0
+    fastest, standing_bps, first = 0.0, [], 0
     for last in range(1, len(samples)):
         while samples[last][2] - samples[first + 1][2] >= window_bytes:
             first += 1
@@ -264,8 +273,8 @@ def _fastest(
         rate_bps = 8 * sent / length_s
         fastest = max(fastest, rate_bps)
         if all(backlog >= least_bytes for _, backlog, _ in window) and length_s < (len(window) - 0.5) * interval_s:
-            busy, windows = max(busy, rate_bps), windows + 1
-    return fastest, busy, windows
+            standing_bps.append(rate_bps)
+    return fastest, standing_bps
 
 
 def check_arm(

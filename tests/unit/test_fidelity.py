@@ -18,7 +18,17 @@ from hypothesis import strategies as st
 
 from controllers.sdn.paths import Routes
 from testbed.errors import InputError
-from testbed.fidelity import WINDOW_PACKETS, Check, Counters, check_arm, check_drops, check_marks, check_rates, deltas
+from testbed.fidelity import (
+    FEW_WINDOWS,
+    WINDOW_PACKETS,
+    Check,
+    Counters,
+    check_arm,
+    check_drops,
+    check_marks,
+    check_rates,
+    deltas,
+)
 from testbed.net.fabrics import build
 from testbed.net.scale import Original, Scaling
 from testbed.telemetry.tables import COUNTERS, QUEUES
@@ -367,7 +377,26 @@ def test_a_wrong_rate_for_a_short_time_is_found_among_much_that_is_right(tmp_pat
 def test_a_link_that_sends_less_than_a_window_proves_nothing(tmp_path: Path) -> None:
     least = WINDOW_PACKETS * PACKET_BYTES * 8 / (99 * INTERVAL_S)
     assert any(c.found == "never a standing queue" for c in judged(tmp_path, Link(0.99 * least, 100_000)))
-    assert "no more than" in faults(judged(tmp_path, Link(1.05 * least, 100_000)))
+    assert any("to a standing queue" in c.found for c in judged(tmp_path, Link(1.05 * least, 100_000)))
+
+
+@pytest.mark.parametrize(("windows", "valid"), [(FEW_WINDOWS - 1, True), (FEW_WINDOWS, False)])
+def test_few_windows_show_no_ceiling(windows: int, valid: bool, tmp_path: Path) -> None:
+    """At half of 1 Gbit/s 200 packets take six intervals of 5 ms, and the first sample has no queue."""
+    assert (faults(judged(tmp_path, Link(0.5 * RATE_BPS, samples=windows + 7))) == "") == valid
+
+
+@pytest.mark.parametrize(("steady", "valid"), [(0.0, True), (0.2, False)])
+def test_bursts_that_run_empty_between_samples_are_no_wrong_rate(steady: float, valid: bool, tmp_path: Path) -> None:
+    """A queue at every sample, and less than the rate between: no two windows alike, unless the link gives no more."""
+    draw, sent = random.Random(1), 0.0
+    with QUEUES.writer(tmp_path / QUEUES.file) as writer:
+        for n in range(1000):
+            writer.row(n * INTERVAL_S, BOTTLENECK, 100_000, 11, int(sent), int(sent) // 9014, 0, 0)
+            slow = n % 100 < 100 * steady
+            sent += RATE_BPS / 8 * INTERVAL_S * (0.9 if slow else draw.uniform(0.2, 0.9))
+    checks = check_rates(QUEUES.read(tmp_path / QUEUES.file), TOPOLOGY, INTERVAL_S, (BOTTLENECK,))
+    assert (faults(checks) == "") == valid
 
 
 @pytest.mark.parametrize("samples", [0, 1])
