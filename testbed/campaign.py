@@ -154,7 +154,8 @@ class Campaign:
         trials = self.experiment.trials(arm, shifts.starts_s if shifts else {})
         held = shifts.periods_s if shifts else {}
         plan = self.experiment.arm_plan(arm, trials, held)
-        iterations = self.experiment.scenario.measure.iterations * sum(len(trial.starts_s) for trial in trials)
+        of_job = {job.name: job.iterations for job in self.experiment.jobs}
+        iterations = sum(of_job[job] for trial in trials for job in trial.starts_s)
         return self._run_guest(folder, arm, plan, iterations)
 
     def _run_guest(

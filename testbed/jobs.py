@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +30,7 @@ def job_on(
     """
     common: dict[str, Any] = {
         "name": keys.name, "hosts": tuple(hosts), "fabric_ips": tuple(topology.ip(host) for host in hosts),
-        "dscp": dscp, "iterations": scenario.measure.iterations,
+        "dscp": dscp, "iterations": math.ceil(scenario.measure.iterations * keys.iterations_factor - 1e-9),
         "congestion_control": scenario.transport.congestion_control, "scale": scenario.fabric.scale,
     }  # fmt: skip
     try:

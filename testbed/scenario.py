@@ -129,6 +129,9 @@ class JobKeys(Part):
 
     Each for all workers, or one for each in a list: `jitter` is the relative standard deviation of its compute per
     iteration, `slow` a factor on all its compute, `late` how much later than the job it first starts.
+
+    A job does `iterations_factor` times measure.iterations (rounded up), so that one of short iterations is there as
+    long as the others.
     """
 
     name: Name
@@ -147,6 +150,7 @@ class JobKeys(Part):
     jitter: Annotated[float, Field(ge=0, le=0.33)] | tuple[Annotated[float, Field(ge=0, le=0.33)], ...] = 0.0
     slow: Annotated[float, Field(gt=0, le=1000)] | tuple[Annotated[float, Field(gt=0, le=1000)], ...] = 1.0
     late: Delays = 0.0
+    iterations_factor: Annotated[float, Field(gt=0, le=1000)] = 1.0
 
     @model_validator(mode="after")
     def _one_source(self) -> JobKeys:
@@ -187,6 +191,8 @@ class KindKeys(JobKeys):
     def _ranges(self) -> KindKeys:
         if self.iterations[0] > self.iterations[1] or self.workers > (self.most_workers or self.workers):
             raise ValueError("ranges go from the lower to the higher number")
+        if self.iterations_factor != 1:
+            raise ValueError("iterations_factor is for jobs with places of their own; give iterations")
         return self
 
 

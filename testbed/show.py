@@ -37,13 +37,13 @@ def experiment(console: Console, made: Experiment) -> None:
     console.print(f"[bold]{scenario.name}[/bold]: {scenario.title}")
     _scaling(console, made)
     jobs = Table(title="Jobs", title_justify="left")
-    for column in ("job", "workers", "Down", "compute", "transfers", "sends per iteration"):
+    for column in ("job", "workers", "iterations", "Down", "compute", "transfers", "sends per iteration"):
         jobs.add_column(column)
     for job in made.jobs:
         sent = show_size(job.sent_bytes(0))
         down, compute = show_delay(round(job.down_s, 6)), show_delay(round(job.compute_s, 6))
         transfers = sum(op.kind != "compute" for op in job.program(0))
-        jobs.add_row(job.name, " ".join(job.hosts), down, compute, str(transfers), sent)
+        jobs.add_row(job.name, " ".join(job.hosts), str(job.iterations), down, compute, str(transfers), sent)
     console.print(jobs)
     for job in made.jobs:
         console.print(f"[dim]{job.name}: {job.note}[/dim]", highlight=False)
@@ -55,7 +55,7 @@ def experiment(console: Console, made: Experiment) -> None:
         trials = made.trials(arm, {job.name: 0.0 for job in made.jobs})
         offsets = " | ".join(", ".join(f"{s:.3f}" for s in trial.starts_s.values()) for trial in trials[:5])
         starts = SHIFTED.get(arm, f"starts (s): {offsets}")
-        console.print(f"  {arm:<10} {len(trials)} trials of {scenario.measure.iterations} iterations; {starts}")
+        console.print(f"  {arm:<10} {len(trials)} trials; {starts}")
     console.print(
         f"[dim]Each trial begins {LEAD_S} s of virtual time after it was announced; nothing was started.[/dim]"
     )

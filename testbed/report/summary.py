@@ -16,6 +16,7 @@
      "ratios": {"together/cassini": {"mean", "p50", "worst", "ce_packets_per_iteration",
                                      "marked_packets_per_iteration"}}}
 
+A mean over several jobs is the mean of their means: each counts the same, however many iterations it did.
 mean, p50, marks and utilisation are {"value", "low", "high"}, an interval over trials (low and high are null with fewer
 than three). worst is {"value"}, the longest iteration of all; p99 likewise, null below 200 iterations. A ratio has
 "above" and "below" as well, and the value null where nothing can be divided: below is 0.
@@ -23,6 +24,7 @@ than three). worst is {"value"}, the longest iteration of all; p99 likewise, nul
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +67,7 @@ class Seen:
 
     jobs: tuple[str, ...]
     iteration_s: Floats
+    job_iteration_s: tuple[Floats, ...]
     ce_packets: float
     links: dict[str, LinkSeen]
 
@@ -112,6 +115,7 @@ def _see(arm: Arm, trial: Trial, setting: Setting) -> Seen:
     return Seen(
         jobs=tuple(sorted(trial.jobs)),
         iteration_s=np.concatenate([run.iteration_s for run in runs]),
+        job_iteration_s=tuple(trial.jobs[job].iteration_s for job in sorted(trial.jobs)),
         ce_packets=float(sum(run.ce_packets.sum() for run in runs)),
         links=links,
     )
@@ -120,7 +124,7 @@ def _see(arm: Arm, trial: Trial, setting: Setting) -> Seen:
 def _only(trial: Trial, job: str) -> Seen:
     """Return what was seen of one job of a trial, without the links."""
     run = trial.jobs[job]
-    return Seen((job,), run.iteration_s, float(run.ce_packets.sum()), {})
+    return Seen((job,), run.iteration_s, (run.iteration_s,), float(run.ce_packets.sum()), {})
 
 
 def _strata(trials: Sequence[Seen]) -> list[list[Seen]]:
@@ -129,8 +133,12 @@ def _strata(trials: Sequence[Seen]) -> list[list[Seen]]:
 
 
 def mean_s(trials: list[Seen]) -> float:
-    """Return the mean iteration time of all iterations of the trials."""
-    return sum(float(one.iteration_s.sum()) for one in trials) / _iterations(trials)
+    """Return the mean over jobs of the mean time of all their iterations in the trials."""
+    of_job: dict[str, list[Floats]] = defaultdict(list)
+    for one in trials:
+        for job, times in zip(one.jobs, one.job_iteration_s, strict=True):
+            of_job[job].append(times)
+    return float(np.mean([np.concatenate(times).mean() for times in of_job.values()]))
 
 
 def p50_s(trials: list[Seen]) -> float:

@@ -21,6 +21,7 @@ Five things are predicted from the profiles of the jobs alone:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,7 @@ def validate(run_dir: Path, scenario: Mapping[str, Any], decisions: Sequence[Dec
             found += _offsets(decision, arms["cassini"], arms.get("alone"))
         for name, shifted in (("cassini", True), ("together", False)):
             if name in arms:
-                found += _iterations(decision, arms[name], shifted=shifted)
+                found += _iterations(decision, arms[name], held_s(run_dir / name), shifted=shifted)
                 found += _link(decision, arms[name], setting, shifted=shifted)
     every = rows(run_dir, setting.rate_bps, arms)
     said = [one for one in found if one["held"] is not None]
@@ -65,6 +66,13 @@ def validate(run_dir: Path, scenario: Mapping[str, Any], decisions: Sequence[Dec
         "links": every,
         "ranks": correlations(every),
     }
+
+
+def held_s(arm_dir: Path) -> dict[str, float]:
+    """Return the iteration times in s that an arm's workers were told to keep, of the jobs that were told one."""
+    plan = arm_dir / "plan.json"
+    holds = json.loads(plan.read_text(encoding="utf-8")).get("holds", {}) if plan.is_file() else {}
+    return {job: float(hold["period_s"]) for job, hold in holds.items()}
 
 
 def offset_s(lead: JobRun, other: JobRun, common_s: float) -> tuple[float, float]:
@@ -151,23 +159,26 @@ def _score(decision: Decision, scores: Sequence[float]) -> dict[str, Any]:
     return _Seen("score", "1", decision.score, measured, SCORE, held, verdict).entry(decision, "cassini")
 
 
-def _iterations(decision: Decision, arm: Arm, *, shifted: bool) -> list[dict[str, Any]]:
+def _iterations(decision: Decision, arm: Arm, held: Mapping[str, float], *, shifted: bool) -> list[dict[str, Any]]:
+    """Return the predictions of iteration times; no job that is `held` to the circle (in s) is faster than that."""
     found = []
     for job in decision.jobs:
         times = [trial.jobs[job.job].iteration_s for trial in arm.trials if job.job in trial.jobs]
         if not times:
             continue
         predicted = job.iteration_s if shifted else job.iteration_unshifted_s
+        least = max(job.period_s, held.get(job.job, 0.0))
+        predicted = max(predicted, least)
         measured, tolerance = float(np.mean(np.concatenate(times))), DRIFT * job.period_s
-        most = "" if predicted == job.period_s else "at most "
+        most = "" if predicted == least else "at most "
         verdict = (
             f"an iteration of {job.job} took {1e3 * measured:.1f} ms in the mean, predicted {most}"
             f"{1e3 * predicted:.1f} ms ({1e3 * job.period_s:.1f} ms alone)"
         )
-        held = job.period_s - tolerance <= measured <= predicted + tolerance
+        within = job.period_s - tolerance <= measured <= predicted + tolerance
         if most and measured > predicted + tolerance:
             verdict += f": contention cost {1e3 * (measured - predicted):.1f} ms more than the excess bytes account for"
-        seen = _Seen("iteration time", "s", predicted, measured, tolerance, held, verdict)
+        seen = _Seen("iteration time", "s", predicted, measured, tolerance, within, verdict)
         found.append(seen.entry(decision, arm.name, job.job))
     return found
 

@@ -180,7 +180,7 @@ def test_a_dry_run_needs_no_kernel_and_leaves_nothing(shell: Shell, tmp_path: Pa
         "400 us",
         "s1->s2",
         "h1 h3",
-        "2 trials of 8",
+        "2 trials",
         "nothing was started",
     ):
         assert shown in ended.out, shown

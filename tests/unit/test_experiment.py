@@ -152,6 +152,12 @@ def test_trials_of_the_arms_without_chance() -> None:
     assert starts(made, "cassini", vgg16_a=0.0, vgg16_b=0.125) == [{"vgg16-a": 0.0, "vgg16-b": 0.125}] * 2
 
 
+def test_a_job_of_short_iterations_does_more_of_them() -> None:
+    made = build("measure.iterations=8", "job.*.iterations_factor=1.3")
+    assert {job.iterations for job in made.jobs} == {11}
+    assert {job.iterations for job in build("measure.iterations=8", "job.*.iterations_factor=1.25").jobs} == {10}
+
+
 def test_random_starts_come_from_the_seed_and_nothing_else() -> None:
     first, again = build("measure.trials.random=40"), build("measure.trials.random=40", "measure.iterations=3")
     assert starts(first, "random") == starts(again, "random")

@@ -50,6 +50,21 @@ def test_iterations_are_those_of_rank_0_and_marks_those_of_all(tmp_path: Path) -
     assert run.iteration_s == pytest.approx([0.25, 0.25])  # waiting between iterations counts
 
 
+def test_a_mean_over_jobs_counts_each_the_same_however_many_iterations_it_did(tmp_path: Path) -> None:
+    rows = [("0", "long", 0, n, n, n + 0.5, n + 1.0, 0) for n in range(2)]
+    rows += [("0", "short", 0, n, n / 5, n / 5 + 0.1, (n + 1) / 5, 0) for n in range(10)]
+    write(tmp_path / "together", rows)
+    with tables.QUEUES.writer(tmp_path / "together" / "queues.csv"):
+        pass
+    with tables.COUNTERS.writer(tmp_path / "together" / "counters.csv"):
+        pass
+    setting = synthetic.scenario() | {"shared_links": [], "jobs": {"long": ["h1"], "short": ["h2"]}}
+    arm = summarise(tmp_path, setting)["arms"]["together"]
+    assert arm["iterations"] == 12
+    assert arm["iteration_s"]["mean"]["value"] == pytest.approx((1.0 + 0.2) / 2)
+    assert arm["iteration_s"]["p50"]["value"] == pytest.approx(0.2)
+
+
 def test_what_workers_waited_is_told_by_job_and_only_where_they_did(tmp_path: Path) -> None:
     rows = [("0", "a", 0, 0, 0.0, 0.1, 0.2, 0, 0.0, 0.0, 0), ("0", "a", 1, 0, 0.0, 0.1, 0.2, 0, 0.0, 0.0, 0)]
     rows += [("0", "a", 0, 1, 0.3, 0.4, 0.5, 0, 0.1, 0.0, 0), ("0", "a", 1, 1, 0.3, 0.4, 0.5, 0, 0.2, 0.0, 0)]
