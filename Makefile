@@ -14,7 +14,7 @@ setup:  ## install what is missing and build the guest kernel, once
 scenario: setup  ## run a scenario: make scenario [S=two-jobs]
 	@$(PYTHON) -m testbed run $(S)
 
-reproduce: setup  ## the CASSINI paper's experiments: make reproduce [R="--only snapshot-1 --fresh --full"]
+reproduce: setup  ## both papers' experiments: make reproduce [R="--only snapshot-1 --fresh --full"]
 	@$(PYTHON) -m testbed reproduce $(R)
 
 smoke: setup  ## a dumbbell and two arms in a minute, for CI in containers

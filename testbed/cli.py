@@ -61,17 +61,12 @@ def run(
     mem: Memory = "2GB",
 ) -> None:
     """Run a scenario: all its arms, the verdict, the comparison, the plots. Exit code 1 when the run is not valid."""
-    from testbed import scenario as scenarios
     from testbed.study import points
 
     console = _console()
-    path = scenarios.find(scenario)
-    if scenarios.is_wide(path):
-        _run_wide(console, path, tuple(settings or ()), dry_run, results, mem)
-        return
     overrides = (*(settings or ()), *(("cluster.shortened=1",) if full else ()))
     study = points.load(scenario, overrides)
-    if full and not any(point.scenario.cluster for point in study.points):
+    if full and not any(point.has_cluster for point in study.points):
         raise InputError("--full", f"{study.name} has no cluster whose jobs are shortened")
     if only:
         study = study.only(only)
@@ -106,7 +101,7 @@ def reproduce(
     report_only: Annotated[bool, typer.Option("--report", help="Run nothing, write the page.")] = False,
     results: Annotated[Path, typer.Option(help="Where results are kept.")] = DEFAULT_RESULTS,
 ) -> None:
-    """Run the CASSINI paper's experiments and write results/reference/cassini.md, its figures beside ours.
+    """Run the papers' experiments and write results/reference/cassini.md and netstorm.md, their figures beside ours.
 
     It may be stopped and begun again: runs that are there, valid and of the same scenario and code, are kept.
     """
@@ -114,11 +109,10 @@ def reproduce(
     from testbed.engine.commands import ready_kernel
     from testbed.study import reproduce as whole
 
-    console, ran = _console(), []
+    console, ran, names = _console(), [], whole.chosen(only or ())
     if not report_only:
         try:
             with progress.watcher(console) as watcher:
-                names = whole.chosen(only or ())
                 ran = whole.run_all(
                     names, ready_kernel(), results, watcher, full=full, fresh=fresh,
                     done=lambda ended: show.points(console, ended),
@@ -126,7 +120,8 @@ def reproduce(
         except KeyboardInterrupt:
             console.print("stopped; what is done is kept, and is not run again")
             raise typer.Exit(130) from None
-    console.print(f"written: {whole.page(results)}", highlight=False)
+    for path in whole.pages(results, names):
+        console.print(f"written: {path}", highlight=False)
     raise typer.Exit(0 if all(one.valid for one in ran) else NotValid.exit_code)
 
 
@@ -165,33 +160,6 @@ def profile(
     show.profiles(console, list(profiling.rows(outcome.folder, made.scaling.scale)))
     show.outcome(console, outcome)
     raise typer.Exit(0 if outcome.valid else NotValid.exit_code)
-
-
-def _run_wide(console: Console, path: Path, settings: tuple[str, ...], dry_run: bool, results: Path, mem: str) -> None:
-    """`run` of a scenario whose network is a wide-area one."""
-    from testbed import scenario as scenarios
-    from testbed.geo import experiment, keys, show
-
-    loaded = keys.load(path, settings)
-    made = experiment.build(loaded, path.parent)
-    machine = _machine(mem, loaded.measure.seed, real_time=False)
-    if dry_run:
-        show.experiment(console, made)
-        return
-    from testbed import progress
-    from testbed.engine.commands import ready_kernel
-    from testbed.geo.campaign import WideCampaign
-
-    source = scenarios.effective(path, settings)
-    kernel = ready_kernel()
-    try:
-        with progress.watcher(console) as watcher:
-            came = WideCampaign(made, source, kernel, results, watcher, machine.memory_bytes).run()
-    except KeyboardInterrupt:
-        console.print("stopped; earlier results are as they were")
-        raise typer.Exit(130) from None
-    show.outcome(console, came)
-    raise typer.Exit(0 if came.valid else NotValid.exit_code)
 
 
 @app.command("list")

@@ -14,6 +14,9 @@ from testbed.campaign import Outcome
 from testbed.cluster import ClusterExperiment
 from testbed.experiment import LEAD_S, Experiment
 from testbed.fidelity import Check
+from testbed.geo import show as wide
+from testbed.geo.campaign import WideOutcome
+from testbed.geo.experiment import WideExperiment
 from testbed.profiling import Row
 from testbed.report import study as study_report
 from testbed.report.cluster import table as cluster_table
@@ -67,14 +70,21 @@ def study(console: Console, made: Study) -> None:
         if made.varied:
             console.rule(f"{point.name}: {', '.join(point.settings) or 'as it stands'}", align="left")
         of = prepared(point)
-        cluster(console, of) if isinstance(of, ClusterExperiment) else experiment(console, of)
+        if isinstance(of, WideExperiment):
+            wide.experiment(console, of)
+        elif isinstance(of, ClusterExperiment):
+            cluster(console, of)
+        else:
+            experiment(console, of)
 
 
 def ran(console: Console, made: Study, ended: Sequence[Ran], results: Path) -> None:
     """Show what became of a study's points, and of a scenario that is none all there is."""
     if not made.varied:
         for one in ended:
-            if one.outcome:
+            if isinstance(one.outcome, WideOutcome):
+                wide.outcome(console, one.outcome)
+            elif one.outcome:
                 outcome(console, one.outcome)
         return
     points(console, ended)
@@ -90,6 +100,8 @@ def points(console: Console, ended: Sequence[Ran]) -> None:
         console.print(f"[bold]{one.point.name}[/bold]: {one.wall_s:.1f} s of wall time{kept}", highlight=False)
         if one.error:
             console.print(f"[bold red]NOT VALID[/bold red]: {one.error}", highlight=False)
+        elif isinstance(one.outcome, WideOutcome):
+            wide.verdict(console, one.outcome)
         elif one.outcome:
             verdict(console, one.outcome.checks)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
@@ -12,28 +11,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from threading import Event
+from typing import Any
 
 from testbed import results
+from testbed.campaign import Watcher, as_json, code_version
 from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_job
 from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Guest, Machine
 from testbed.errors import NotValid
 from testbed.geo.experiment import System, WideExperiment
-from testbed.geo.summary import check_accounts, summarise, validate
-
-
-class Watcher(Protocol):
-    """What shows a run's progress."""
-
-    def arm(self, arm: str, iterations: int) -> None:
-        """Say that an arm with so many rounds has begun."""
-
-    def message(self, arm: str, message: dict[str, Any]) -> None:
-        """Take what the arm's guest says: a stage it has reached, or a round done."""
-
-    def stage(self, text: str) -> None:
-        """Say what the launcher itself does now."""
+from testbed.geo.summary import check_accounts, summarise
+from testbed.geo.validation import validate
 
 
 @dataclass
@@ -42,8 +31,9 @@ class WideOutcome:
 
     folder: Path
     summary: dict[str, Any]
-    validation: list[dict[str, Any]]
+    validation: dict[str, Any]
     checks: dict[str, list[dict[str, Any]]]
+    wall_s: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def valid(self) -> bool:
@@ -53,7 +43,8 @@ class WideOutcome:
 
 @dataclass(frozen=True)
 class WideCampaign:
-    """How a wide-area scenario is run: from which source text, on which kernel, into which folder."""
+    """How a wide-area scenario is run: from which source text, on which kernel, into which folder of `results`
+    (`place`; without, that of its name), how many arms side by side."""
 
     experiment: WideExperiment
     source: str
@@ -61,21 +52,26 @@ class WideCampaign:
     results: Path
     watcher: Watcher
     memory_bytes: int = 2 << 30
+    place: str | None = None
+    at_once: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     guests: list[Guest] = field(default_factory=list)
+    stopped: Event = field(default_factory=Event)
 
     def run(self) -> WideOutcome:
-        """Run every system, as many at once as there are CPUs.
+        """Run every system and return what became of them.
 
         A valid run is in `results/NAME`, one that is not in `results/NAME.invalid`. Raises NotValid (GuestDied among
         them) when an arm did not come to its end, or sums were wrong; earlier results are untouched then.
         """
-        name = self.experiment.scenario.name
+        name = self.place or self.experiment.scenario.name
         with results.in_progress(self.results, name) as folder:
+            started = time.monotonic()
             (folder / "scenario.toml").write_text(self.source)
-            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool, self._stopped_on_error():
+            with ThreadPoolExecutor(self.at_once) as pool, self._stopped_on_error():
                 wall_s = dict(pool.map(lambda system: self._run_arm(folder / system.name, system), self._systems))
             outcome = self._judge(folder)
-            (folder / "wall.json").write_text(_json(wall_s))
+            outcome.wall_s = wall_s | {"whole": {"total": time.monotonic() - started}}
+            (folder / "wall.json").write_text(as_json(outcome.wall_s))
             place = self.results / (name if outcome.valid else f"{name}.invalid")
             outcome.folder = results.publish(folder, place)
             return outcome
@@ -90,13 +86,18 @@ class WideCampaign:
         try:
             yield
         except BaseException:
-            for guest in self.guests:
-                guest.stop()
+            self.stop()
             raise
+
+    def stop(self) -> None:
+        """End all arms, and begin no other; `run` then raises NotValid. Any thread may call it."""
+        self.stopped.set()
+        for guest in self.guests:
+            guest.stop()
 
     def _run_arm(self, folder: Path, system: System) -> tuple[str, dict[str, float]]:
         folder.mkdir()
-        (folder / "plan.json").write_text(_json(self.experiment.arm_plan(system)))
+        (folder / "plan.json").write_text(as_json(self.experiment.arm_plan(system)))
         self.watcher.arm(system.name, system.sync.rounds)
         started, wall_s = time.monotonic(), {}
         said: list[bytes] = []
@@ -109,6 +110,8 @@ class WideCampaign:
         job = program_job(("-m", "testbed.geo.arm", RESULTS_IN_GUEST), PROJECT_IN_GUEST, write=folder)
         guest = Guest(job, Machine(self.memory_bytes, self.experiment.scenario.measure.seed), self.kernel)
         self.guests.append(guest)
+        if self.stopped.is_set():
+            raise NotValid(f"system {system.name}: was stopped before it began")
         if guest.run(said.append, said.append, hear) != 0:
             raise NotValid(f"system {system.name}: {b''.join(said).decode(errors='replace').strip()[-3000:]}")
         wall_s["guest gone"] = round(time.monotonic() - started, 3)
@@ -118,7 +121,7 @@ class WideCampaign:
         """Write verdict, summary, validation and manifest."""
         self.watcher.stage("verdict and summary")
         summary = summarise(self.experiment, folder)
-        validation = validate(self.experiment, summary)
+        validation = validate(self.experiment, summary, folder)
         checks = {system.name: check_accounts(folder / system.name) for system in self._systems}
         for one in summary["systems"]:
             agree = {"what": "every site holds the direct sum", "ok": one["digests_agree"]}
@@ -129,7 +132,7 @@ class WideCampaign:
             ("validation.json", validation),
             ("manifest.json", self._manifest(outcome)),
         ):
-            (folder / file).write_text(_json(content))
+            (folder / file).write_text(as_json(content))
         return outcome
 
     def _manifest(self, outcome: WideOutcome) -> dict[str, Any]:
@@ -142,9 +145,6 @@ class WideCampaign:
             "seed": scenario.measure.seed,
             "wan": self.experiment.wan.to_dict(),
             "kernel": {"version": self.kernel.version, "key": self.kernel.key, "seccomp": self.kernel.seccomp},
+            "code": code_version(),
             "python": platform.python_version(),
         }
-
-
-def _json(content: Any) -> str:
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"

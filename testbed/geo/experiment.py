@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from controllers.netstorm import strategies
-from controllers.netstorm.metric import Aggregation, round_s
-from controllers.netstorm.overlay import Overlay, Tunnel
-from controllers.netstorm.simulate import Change, Conditions, simulate
+from controllers.netstorm.overlay import Overlay
 from controllers.netstorm.tree import Plan
 from controllers.netstorm.tree import Tree as PlannedTree
 from testbed.errors import InputError
 from testbed.geo.keys import EACH, SystemKeys, WideScenario
+from testbed.geo.prediction import Prediction, overlay_of, predict
 from testbed.net.transport import Transport
-from testbed.net.wan import dynamics, routing, underlay
+from testbed.net.wan import dynamics, underlay
 from testbed.net.wan.build import Defaults
 from testbed.net.wan.model import Wan
 from testbed.net.wan.sources import load
@@ -31,30 +29,21 @@ FOLDERS = (PROJECT / "wan", PROJECT.parent / "shared" / "data" / "wan")
 PORT = 5300
 HORIZON_S = 7200.0
 """So long the rates are drawn again, if they are: no run lasts longer."""
-TCP_BYTES = 52
-"""IPv4's and TCP's headers with timestamps."""
-ETHERNET_BYTES = 14
-TUNNEL_BYTES = 60
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """How long a round takes, computing apart, in seconds: by the published metric on the links as they are first, and
-    on average over all rounds by a simulation of chunks that share links."""
-
-    metric_s: float
-    simulated_s: float
 
 
 @dataclass(frozen=True)
 class System:
-    """One arm: `name` (of `group`, a system of the scenario), the plan decided, what is run, what is expected."""
+    """One arm: `name` (of `group`, a system of the scenario), the plan decided, what is run, what is expected.
+
+    `default` is whether its root is the one that its strategy takes where none is named.
+    """
 
     name: str
     group: str
     plan: Plan
     sync: SyncPlan
     prediction: Prediction
+    default: bool = True
 
 
 @dataclass(frozen=True)
@@ -102,24 +91,6 @@ def build(scenario: WideScenario, base: Path) -> WideExperiment:
     return WideExperiment(scenario, wan, scaled, spoken, systems)
 
 
-def overlay_of(wan: Wan) -> Overlay:
-    """The network as planners see it: its tunnels, with the links that they run over."""
-    rates_bps, delays_s = routing.tunnel_rates_bps(wan), routing.tunnel_delays_s(wan)
-    capacities = {f"{a}->{b}": float(attributes.rate_bps) for a, b, attributes in wan.directed()}
-    tunnels = (
-        Tunnel(*ends, float(rates_bps[ends]), delays_s[ends], tuple(links))
-        for ends, links in routing.tunnel_links(wan).items()
-    )
-    return Overlay(wan.names, tuple(tunnels), capacities)
-
-
-def goodput(scenario: WideScenario) -> float:
-    """The part of a link's rate that is left for TCP's payload."""
-    mtu_bytes = scenario.wan.mtu_bytes
-    payload = mtu_bytes - TCP_BYTES - (TUNNEL_BYTES if scenario.wan.tunnels else 0)
-    return payload / (mtu_bytes + ETHERNET_BYTES)
-
-
 def _changes(scenario: WideScenario, wan: Wan, folders: list[Path]) -> list[dynamics.Change]:
     keys, found = scenario.wan, []
     if keys.redraw is not None:
@@ -137,11 +108,12 @@ def _systems(
 ) -> Iterator[System]:
     if system.root not in (None, EACH, *wan.names):
         raise InputError(f"system.{system.name}.root", f"{system.root} is no site", f"sites are {', '.join(wan.names)}")
+    own = _plan(scenario, system, overlay_of(wan), None).ways[0].root if system.root == EACH else system.root
     for root in wan.names if system.root == EACH else (system.root,):
         name = f"{system.name}-{wan.number(root)}" if system.root == EACH and root else system.name
         plan = _plan(scenario, system, overlay_of(wan), root)
         sync = _sync(scenario, wan, plan)
-        yield System(name, system.name, plan, sync, _predict(scenario, wan, plan, sync, changes))
+        yield System(name, system.name, plan, sync, predict(scenario, wan, plan, sync, changes), root == own)
 
 
 def _plan(scenario: WideScenario, system: SystemKeys, overlay: Overlay, root: str | None) -> Plan:
@@ -185,38 +157,3 @@ def _tree(tree: PlannedTree, names: tuple[str, ...]) -> Tree:
     number = {name: i for i, name in enumerate(names)}
     parents = (number[tree.parent[name]] if name in tree.parent else None for name in names)
     return Tree(number[tree.root], tuple(parents))
-
-
-def _predict(
-    scenario: WideScenario, wan: Wan, plan: Plan, sync: SyncPlan, changes: tuple[dynamics.Change, ...]
-) -> Prediction:
-    overlay, part = overlay_of(wan), goodput(scenario)
-    merge_bps = 8 * sync.merge_bytes_per_s if sync.merge_bytes_per_s else math.inf
-    seen = overlay.mesh(scenario.wan.routing) if plan.meshed else overlay
-    payload = seen.with_throughputs({ends: tunnel.throughput_bps * part for ends, tunnel in seen.by_pair.items()})
-    sizes = [0.0] * len(plan.ways)
-    for chunk, way in zip(plan.chunks, plan.way_of, strict=True):
-        sizes[way] += chunk.size_bytes
-    metric_s = max(
-        round_s([way], [size_bytes], payload, Aggregation(child_s=8 * size_bytes / merge_bps))
-        for way, size_bytes in zip(plan.ways, sizes, strict=True)
-    )
-    return Prediction(metric_s, _simulated_s(scenario, wan, plan, sync, changes))
-
-
-def _simulated_s(
-    scenario: WideScenario, wan: Wan, plan: Plan, sync: SyncPlan, changes: tuple[dynamics.Change, ...]
-) -> float:
-    """The mean of all rounds, one simulated after the other, each on the links that it meets with."""
-    merge_bps = 8 * sync.merge_bytes_per_s if sync.merge_bytes_per_s else math.inf
-    waiting, now_s = list(changes), 0.0
-    for _ in range(sync.rounds):
-        while waiting and waiting[0].t_s <= now_s:
-            wan = dynamics.apply(wan, waiting.pop(0))
-        later = [Change(c.t_s - now_s, c.link, c.value) for c in waiting if c.attribute == "rate_bps"]
-        conditions = Conditions(
-            ready_s=dict(zip(sync.sites, sync.compute_s, strict=True)), merge_bps=merge_bps, goodput=goodput(scenario),
-            changes=later, rule=scenario.wan.routing,
-        )  # fmt: skip
-        now_s += simulate(overlay_of(wan), plan, conditions).round_s
-    return now_s / sync.rounds - max(sync.compute_s)

@@ -114,4 +114,6 @@ class WideScenario(Part):
 
 def load(path: Path, settings: tuple[str, ...] = ()) -> WideScenario:
     """Read and validate a scenario file. Raises InputError that names the file and the key."""
-    return validated(WideScenario, read(path, settings), path)
+    raw = read(path, settings)
+    raw.pop("study", None)  # how a scenario is varied (testbed.study), no part of any one run
+    return validated(WideScenario, raw, path)

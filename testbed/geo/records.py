@@ -14,6 +14,25 @@ TUNNELS = Table(
         "throughput_bps": Column("bit/s", "of TCP, likewise"),
     },
 )
+BELIEFS = Table(
+    "beliefs.csv",
+    {
+        "t_s": Column("s", "virtual time since the arm's epoch"),
+        "from": Column("name", "data centre"),
+        "to": Column("name", "data centre at the other end"),
+        "believed_bps": Column("bit/s", "the tunnel's throughput as the scheduler believes it from now on"),
+    },
+)
+POLICIES = Table(
+    "policies.csv",
+    {
+        "t_s": Column("s", "virtual time since the arm's epoch, when it was decided"),
+        "version": Column("count", "of the policy, from 1"),
+        "root": Column("name", "data centre that is one of its roots"),
+        "quota": Column("share", "of all bytes that this root adds up"),
+        "tree": Column("name", 'every "child>parent" of the root\'s tree, with spaces between'),
+    },
+)
 WAN_LINKS = Table(
     "wan-links.csv",
     {

@@ -1,4 +1,4 @@
-"""What the systems did: round times, speed-ups, the accounts of the links, and predictions beside measurements."""
+"""What the systems did: round times, speed-ups, and the accounts of the links."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any
 
 from testbed.geo.experiment import System, WideExperiment
 from testbed.geo.records import TUNNELS, WAN_LINKS
+from testbed.report.wide import KIND
 from testbed.telemetry.tables import Records
 from workloads.paramsync.records import CHUNKS, ROUNDS
-
-TOLERANCE = 0.1
-"""How far the chunk-level simulation may be from the packets."""
 
 
 def round_times_s(rounds: Records) -> list[float]:
@@ -62,37 +60,30 @@ def summarise(experiment: WideExperiment, folder: Path) -> dict[str, Any]:
     of_baseline = [one["mean_round_s"] for one in systems if one["group"] == baseline]
     for one in systems:
         one["speed_up"] = fmean(of_baseline) / one["mean_round_s"]
+    default_of_baseline = _default_s(experiment, systems, baseline)
     groups = {}
     for group in dict.fromkeys(system.group for system in experiment.systems):
         means_s = [one["mean_round_s"] for one in systems if one["group"] == group]
+        default_s = _default_s(experiment, systems, group)
         groups[group] = {
             "runs": len(means_s), "mean_s": fmean(means_s), "best_s": min(means_s), "worst_s": max(means_s),
             "speed_up": fmean(of_baseline) / fmean(means_s),
             "best_against_best": min(of_baseline) / min(means_s),
+            "default_s": default_s, "default_against_default": default_of_baseline / default_s,
         }  # fmt: skip
-    return {"scenario": experiment.scenario.name, "baseline": baseline, "groups": groups, "systems": systems}
+    return {
+        "kind": KIND,
+        "scenario": experiment.scenario.name,
+        "baseline": baseline,
+        "groups": groups,
+        "systems": systems,
+    }
 
 
-def validate(experiment: WideExperiment, summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Predictions of each system's round (communication alone) beside the measured one."""
-    rows = []
-    for system, found in zip(experiment.systems, summary["systems"], strict=True):
-        measured_s = found["mean_sync_s"]
-        for what, predicted_s in (
-            ("published metric", system.prediction.metric_s),
-            ("chunks on shared links", system.prediction.simulated_s),
-        ):
-            rows.append(
-                {
-                    "system": system.name,
-                    "prediction": what,
-                    "predicted_s": predicted_s,
-                    "measured_s": measured_s,
-                    "relative_error": predicted_s / measured_s - 1,
-                    "within": abs(predicted_s / measured_s - 1) <= TOLERANCE,
-                }
-            )
-    return rows
+def _default_s(experiment: WideExperiment, systems: list[dict[str, Any]], group: str) -> float:
+    """The mean round at the root that the strategy takes by itself."""
+    names = {system.name for system in experiment.systems if system.default}
+    return float(next(one["mean_round_s"] for one in systems if one["group"] == group and one["system"] in names))
 
 
 def check_accounts(folder: Path) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ Figures of a point, each with its interval where there is one: `score` and `scor
 `peak-kB` (of the shared links); by arm alone `lost-ms` and `padding-ms` per iteration and `adjustments` per minute and
 job, `ce-ratio.JOB` (CE packets in the arm random over those in cassini). Of a cluster: `mean-ms`, `p99-ms`, `marks` and
 `ce` by arm or arm and model, and `ratio.A/B.F` with F of `mean`, `p99`, `marks`, `ce` and `completion`, or `F.MODEL`.
+Of data centres: those of testbed.report.wide.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 from rich.table import Table
 
 from testbed.errors import InputError
-from testbed.report import style
+from testbed.report import style, wide
 from testbed.report.figures.points import over_points
 
 FILE, PLOTS = "study.json", "plots"
@@ -57,6 +58,9 @@ def load(folder: Path) -> dict[str, Any]:
 def figures(run: Path) -> Figures:
     """Return the figures of one run, from its summary.json and decision.json."""
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    if summary.get("kind") == wide.KIND:
+        validation = json.loads((run / "validation.json").read_text(encoding="utf-8"))
+        return {name: _bounds(of) for name, of in wide.figures(summary, validation)}
     found = {name: _bounds(of) for name, of in _figures(summary)}
     decisions = run / "decision.json"
     if decisions.is_file():

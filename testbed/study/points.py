@@ -13,6 +13,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from testbed import scenario
 from testbed.errors import InputError
+from testbed.geo import keys as wide
+from testbed.geo.keys import WideScenario
 from testbed.scenario import Name, Part, Scenario
 
 Value = bool | int | float | str
@@ -76,8 +78,13 @@ class Point:
     name: str
     path: Path
     settings: tuple[str, ...]
-    scenario: Scenario
+    scenario: Scenario | WideScenario
     at: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_cluster(self) -> bool:
+        """Whether its jobs come and go."""
+        return isinstance(self.scenario, Scenario) and self.scenario.cluster is not None
 
     @property
     def source(self) -> str:
@@ -115,7 +122,7 @@ def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Study:
     path = scenario.find(name_or_path)
     raw = scenario.read(path)
     if "study" not in raw:
-        made = scenario.load(name_or_path, settings)
+        made = _load(path, settings)
         return Study(made.name, made.title, (Point(made.name, path, settings, made),), varied=False)
     try:
         keys = StudyKeys.model_validate(raw["study"])
@@ -141,7 +148,13 @@ def _points(path: Path, keys: StudyKeys, settings: tuple[str, ...]) -> Iterator[
             at = dict(own.at) | {"point": own.name} if own else {}
             at |= {vary.label: value for vary, value in chosen}
             every = (*made, *settings)
-            yield Point("_".join(names), of, every, scenario.load(str(of), every), at)
+            yield Point("_".join(names), of, every, _load(of, every), at)
+
+
+def _load(path: Path, settings: tuple[str, ...]) -> Scenario | WideScenario:
+    if scenario.is_wide(path):
+        return wide.load(path, settings)
+    return scenario.load(str(path), settings)
 
 
 def _other(name: str, path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""`python -m testbed reproduce`: all scenarios of the paper's experiments, and the page that puts them beside it."""
+"""`python -m testbed reproduce`: all scenarios of two papers' experiments, and a page of each paper beside ours."""
 
 from __future__ import annotations
 
@@ -8,23 +8,36 @@ from pathlib import Path
 from testbed import scenario
 from testbed.campaign import Watcher
 from testbed.engine.kernel import Kernel
+from testbed.errors import InputError
 from testbed.report.reference import table
 from testbed.study import points
 from testbed.study.run import Ran, StudyRun
 
-PREFIX = "cassini-"
+PAPERS = ("cassini", "netstorm")
 FULL = ("cluster.shortened=1",)
 
 
 def chosen(only: Sequence[str] = ()) -> list[str]:
-    """Return the names of the scenarios to run, those of `only` where it names any (with or without the prefix)."""
-    names = [name for name in scenario.names() if name.startswith(PREFIX)]
-    if not only:
-        return names
-    wanted = [name if name.startswith(PREFIX) else f"{PREFIX}{name}" for name in only]
-    for name in wanted:
-        scenario.find(name)
-    return [name for name in names if name in wanted]
+    """Return the names of the scenarios to run, those of `only` where it names any, with or without the paper before
+    it; a paper stands for all of its own. Raises InputError for what is no scenario."""
+    names = [name for name in scenario.names() if paper_of(name)]
+    wanted = {name for one in only for name in _meant(one, names)}
+    return [name for name in names if not only or name in wanted]
+
+
+def paper_of(name: str) -> str:
+    """Return the paper whose experiment a scenario is, "" for none."""
+    return next((paper for paper in PAPERS if name.startswith(f"{paper}-")), "")
+
+
+def _meant(one: str, names: Sequence[str]) -> list[str]:
+    if one in PAPERS:
+        return [name for name in names if paper_of(name) == one]
+    found = [name for name in names if one in (name, name.removeprefix(f"{paper_of(name)}-"))]
+    if not found:
+        scenario.find(one)
+        raise InputError("--only", f"{one} is no experiment of a paper", f"one of {', '.join(names)}")
+    return found
 
 
 def run_all(
@@ -44,7 +57,7 @@ def run_all(
     ended: list[Ran] = []
     for name in names:
         study = points.load(name)
-        if full and all(point.scenario.cluster is not None for point in study.points):
+        if full and all(point.has_cluster for point in study.points):
             study = points.load(name, FULL)
         watcher.stage(f"{name}: {study.title}")
         ran = StudyRun(study, kernel, results, watcher, keep=not fresh).run()
@@ -53,6 +66,7 @@ def run_all(
     return ended
 
 
-def page(results: Path) -> Path:
-    """Write the page of all scenarios, from the results that are there; return its path."""
-    return table.write(results, chosen())
+def pages(results: Path, names: Sequence[str]) -> list[Path]:
+    """Write the pages of these scenarios' papers, each from all results that are there; return their paths."""
+    papers = dict.fromkeys(map(paper_of, names))
+    return [table.write(results, chosen([paper]), table.ROWS.with_stem(paper)) for paper in papers]

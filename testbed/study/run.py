@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,10 @@ from testbed.cluster_campaign import ClusterCampaign
 from testbed.engine.kernel import Kernel
 from testbed.errors import NotValid
 from testbed.experiment import Experiment
+from testbed.geo import experiment as wide
+from testbed.geo.campaign import WideCampaign, WideOutcome
+from testbed.geo.experiment import WideExperiment
+from testbed.geo.keys import WideScenario
 from testbed.report import study as report
 from testbed.study.points import Point, Study
 
@@ -36,7 +40,7 @@ class Ran:
     folder: Path
     valid: bool
     wall_s: float
-    outcome: Outcome | None = None
+    outcome: Outcome | WideOutcome | None = None
     error: str = ""
 
 
@@ -50,7 +54,7 @@ class StudyRun:
     watcher: Watcher
     memory_bytes: int = 2 << 30
     keep: bool = False
-    campaigns: list[Campaign] = field(default_factory=list)
+    campaigns: list[Campaign | WideCampaign] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -86,8 +90,7 @@ class StudyRun:
         if self.keep and is_current(folder, point):
             return Ran(point, folder, True, wall_of(folder))
         watcher = _Named(self.watcher, point.name) if self.study.varied else self.watcher
-        campaign = campaign_of(point, self.kernel, self.folder, watcher, self.memory_bytes)
-        campaign = replace(campaign, place=point.name, at_once=at_once)
+        campaign = campaign_of(point, self.kernel, self.folder, watcher, self.memory_bytes, at_once)
         self.campaigns.append(campaign)
         try:
             outcome = campaign.run()
@@ -114,15 +117,21 @@ class StudyRun:
         report.draw(self.folder)
 
 
-def prepared(point: Point) -> Experiment | ClusterExperiment:
-    """Return what a point would run, whether its jobs have places of their own or are scheduled."""
+def prepared(point: Point) -> Experiment | ClusterExperiment | WideExperiment:
+    """Return what a point would run: jobs with places of their own, jobs that are scheduled, or data centres."""
+    if isinstance(point.scenario, WideScenario):
+        return wide.build(point.scenario, point.path.parent)
     build = experiment.build if point.scenario.cluster is None else cluster.build
     return build(point.scenario, str(point.path), point.path.parent)
 
 
-def campaign_of(point: Point, kernel: Kernel, results: Path, watcher: Watcher, memory_bytes: int) -> Campaign:
-    """Return the campaign that a point is."""
-    made, rest = prepared(point), (point.source, kernel, results, watcher, memory_bytes)
+def campaign_of(
+    point: Point, kernel: Kernel, results: Path, watcher: Watcher, memory_bytes: int, at_once: int
+) -> Campaign | WideCampaign:
+    """Return the campaign that a point is, `at_once` of its arms side by side."""
+    made, rest = prepared(point), (point.source, kernel, results, watcher, memory_bytes, point.name, at_once)
+    if isinstance(made, WideExperiment):
+        return WideCampaign(made, *rest)
     if isinstance(made, ClusterExperiment):
         return ClusterCampaign(made.alone, *rest, cluster=made)
     return Campaign(made, *rest)

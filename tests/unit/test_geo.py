@@ -11,10 +11,13 @@ from rich.console import Console
 
 from testbed import scenario
 from testbed.errors import InputError
-from testbed.geo import experiment, keys, show, summary
+from testbed.geo import experiment, keys, prediction, show, summary
+from testbed.geo.bounds import Bounds
 from testbed.geo.campaign import WideOutcome
 from testbed.geo.experiment import System, WideExperiment
-from testbed.geo.records import TUNNELS, WAN_LINKS
+from testbed.geo.records import BELIEFS, TUNNELS, WAN_LINKS
+from testbed.geo.validation import validate
+from testbed.report import wide
 from workloads.paramsync.records import CHUNKS, ROUNDS
 
 SMALL = """
@@ -54,7 +57,9 @@ def made(folder: Path, text: str = SMALL, *settings: str) -> WideExperiment:
     return experiment.build(keys.load(folder / "small.toml", settings), folder)
 
 
-@pytest.mark.parametrize("name", scenario.names(wide=True))
+@pytest.mark.parametrize(
+    "name", [name for name in scenario.names(wide=True) if "study" not in scenario.read(scenario.find(name))]
+)
 def test_every_wide_scenario_that_comes_along_makes_sense(name: str) -> None:
     path = scenario.find(name)
     loaded = keys.load(path)
@@ -87,14 +92,14 @@ def test_predictions_know_what_is_sent_over_what(tmp_path: Path) -> None:
     """A star at the end of the row: the far site is ready first, and its bytes take longest, on the slow link."""
     built = made(tmp_path)
     size_bits = 32 * sum(built.systems[0].sync.chunks)
-    part = experiment.goodput(built.scenario)
+    part = prediction.goodput(built.scenario)
     assert part == (1500 - 60 - 52) / 1514
     star = built.systems[0].prediction
     longest_s = 0.5 + size_bits / (2.5e6 * part) - 2.0
     assert longest_s < star.simulated_s < longest_s + 1.0
     assert star.metric_s > 2 * size_bits / (5e6 * part)
     plain = made(tmp_path, SMALL, "wan.tunnels=false")
-    assert experiment.goodput(plain.scenario) == (1500 - 52) / 1514
+    assert prediction.goodput(plain.scenario) == (1500 - 52) / 1514
     assert plain.systems[0].sync.ips == ("10.0.0.1", "10.0.0.2", "10.0.0.3")
 
 
@@ -143,6 +148,23 @@ def test_what_does_not_fit_together_is_named(change: tuple[str, str], message: s
     assert message in str(caught.value)
 
 
+def journey(system: System, round_: int, t_s: float) -> list[tuple[object, ...]]:
+    """Chunk 0 of a round on its way: a second for each tunnel, half a second for adding a child's part."""
+    tree, rows, done = system.plan.ways[system.plan.way_of[0]].push, [], {}
+    for site in reversed(tree.order):
+        rows.append((t_s, site, "received", "push", "", round_, 0, 400_000, t_s))
+        done[site] = t_s
+        for child in tree.children[site]:
+            rows.append((done[child] + 1, site, "received", "push", child, round_, 0, 400_000, done[child]))
+            done[site] = max(done[site], done[child] + 1) + 0.5
+        rows.append((done[site], site, "merged", "push", "", round_, 0, 400_000, done[site] - 0.5))
+        if site != tree.root:
+            rows.append((done[site], site, "forwarded", "push", tree.parent[site], round_, 0, 400_000, done[site]))
+    rows += [(done[tree.root] + tree.depth[site], site, "received", "pull", tree.parent[site], round_, 0, 400_000, 0.0)
+             for site in tree.order[1:]]  # fmt: skip
+    return rows
+
+
 def files(folder: Path, system: System, end_s: tuple[float, float], received: int = 900) -> None:
     """An arm's files: two rounds that end at these times, and counters of which one may be wrong."""
     folder.mkdir()
@@ -151,7 +173,9 @@ def files(folder: Path, system: System, end_s: tuple[float, float], received: in
             for i, site in enumerate(system.sync.sites):
                 writer.row(round_, site, begin_s, begin_s + 2, last_s - i / 10, f"d{round_}")
     with CHUNKS.writer(folder / CHUNKS.file) as writer:
-        writer.row(3.0, "a", "sent", "push", "b", 0, 0, 400_000, 2.0)
+        for round_, begin_s in enumerate((1.0, end_s[0])):
+            for row in journey(system, round_, begin_s + 2):
+                writer.row(*row)
     with TUNNELS.writer(folder / TUNNELS.file) as writer:
         writer.row("a", "b", 10_000_000, 0.1, 9.1e6)
     with WAN_LINKS.writer(folder / WAN_LINKS.file) as writer:
@@ -168,20 +192,66 @@ def test_systems_are_compared_by_their_round_times(tmp_path: Path) -> None:
     assert [one["speed_up"] for one in found["systems"]] == pytest.approx([1.0, 1.25, 10 / 12, 2.5])
     assert found["groups"]["star"] == {
         "runs": 3, "mean_s": 10.0, "best_s": 8.0, "worst_s": 12.0, "speed_up": 1.0, "best_against_best": 1.0,
+        "default_s": 10.0, "default_against_default": 1.0,
     }  # fmt: skip
     assert found["groups"]["fapt"]["best_against_best"] == 2.0
     first = found["systems"][0]
     assert (first["mean_sync_s"], first["wan_bytes"], first["wan_drops"]) == (8.0, 1_350_000, 3)
     assert first["digests_agree"]
-    rows = summary.validate(built, found)
-    assert len(rows) == 8
-    assert rows[1]["relative_error"] == pytest.approx(built.systems[0].prediction.simulated_s / 8 - 1)
+    valid = validate(built, found, tmp_path)
+    assert len(valid["rounds"]) == 8
+    simulated_s = built.systems[0].prediction.simulated_s
+    assert valid["rounds"][1]["relative_error"] == pytest.approx(simulated_s / 8 - 1)
     checks = {system.name: summary.check_accounts(tmp_path / system.name) for system in built.systems}
     console = Console(record=True, width=140)
-    show.outcome(console, WideOutcome(tmp_path, found, rows, checks))
+    show.outcome(console, WideOutcome(tmp_path, found, valid, checks))
     text = console.export_text()
     assert "valid (12 checks)" in text
     assert "2.50×" in text
+    figures = dict(wide.figures(found, json.loads(json.dumps(valid))))
+    assert figures["round-s.star"] == {"value": 10.0, "low": 8.0, "high": 12.0}
+    assert figures["speed-up-default.fapt"] == 2.5
+    assert figures["bound.fapt"]["value"] == pytest.approx(valid["bounds"]["systems"]["fapt"]["of_flow"])
+
+
+def test_the_packets_delays_shares_and_roots_stand_beside_what_was_predicted(tmp_path: Path) -> None:
+    built = made(tmp_path)
+    for system in built.systems:
+        files(tmp_path / system.name, system, (11.0, 21.0))
+    with BELIEFS.writer(tmp_path / "fapt" / BELIEFS.file) as writer:
+        true_bps = 10e6 * prediction.goodput(built.scenario)
+        writer.row(2.0, "a", "b", 1.2 * true_bps)
+        writer.row(3.0, "a", "b", 0.9 * true_bps)
+        writer.row(3.0, "b", "c", 0.5 * true_bps)
+    valid = validate(built, summary.summarise(built, tmp_path), tmp_path)
+    at = {(row["system"], row["site"]): row for row in valid["nodes"] if row["of"] == "chunks"}
+    star = at["star-1", "b"]["measured"]
+    assert (star["transmission_s"], star["blocking_s"], star["aggregation_s"]) == (1.0, 0.0, 0.0)
+    assert at["star-1", "a"]["measured"]["aggregation_s"] == 1.0  # two children, half a second each
+    assert at["star-1", "b"]["predicted"]["transmission_s"] > 0
+    root = next(row for row in valid["roots"] if row["system"] == "star-1")
+    assert (root["root"], root["share"], root["planned_share"]) == ("a", 1.0, pytest.approx(1.0))
+    assert root["measured_s"] == pytest.approx(2 + 1 + 1 + 1)
+    assert valid["choices"][0]["best_root"] == "star-1"
+    believed = valid["believed"]["fapt"]
+    assert believed["median_error"] == pytest.approx(0.1)
+    assert believed["tunnels_seen"] == 2
+    assert set(valid["believed"]) == {"fapt"}
+
+
+def test_a_bound_is_of_the_links_as_they_were_meanwhile(tmp_path: Path) -> None:
+    """The slow link c->b doubles half way through the second round: its bound is of 1.5 times the rate."""
+    (tmp_path / "trace.csv").write_text("t_s,link,attribute,value\n15,c->b,rate_bps,50e6\n")
+    built = made(tmp_path, SMALL, "wan.trace='trace.csv'", "sync.compute='1 s'")
+    for system in built.systems:
+        files(tmp_path / system.name, system, (11.0, 21.0))
+    bounds = Bounds(built.scenario, built.wan, built.changes)
+    size = 4 * sum(built.systems[0].sync.chunks)
+    slow, mixed, fast = (bounds.between(*span, size) for span in ((0.0, 10.0), (10.0, 20.0), (20.0, 30.0)))
+    assert slow.cut_s == pytest.approx(8 * size / (2.5e6 * prediction.goodput(built.scenario)))
+    assert slow.flow_s >= slow.cut_s
+    assert mixed.cut_s == pytest.approx(slow.cut_s / 1.5)
+    assert fast.cut_s == pytest.approx(slow.cut_s / 2)
 
 
 def test_accounts_that_differ_are_named(tmp_path: Path) -> None:

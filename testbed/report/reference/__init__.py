@@ -1,5 +1,6 @@
-"""The paper's figures beside ours: results/reference/cassini.md, made of the files of finished runs.
+"""Two papers' figures beside ours: results/reference/cassini.md and netstorm.md, made of the files of finished runs.
 
-cassini.toml    the rows: what the paper says, which figure of which scenario stands beside it, why they differ
+cassini.toml, netstorm.toml    the rows: what a paper says, the figure of a scenario beside it, why they differ
 table           rows and runs as one Markdown page, with plots, rank correlations and wall times
+systems         what every system of a run on a wide-area network did, and the run's pictures
 """

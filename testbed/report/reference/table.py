@@ -16,10 +16,11 @@ from testbed.report.correlation import correlations
 from testbed.report.figures.ranks import ranks
 from testbed.report.links import rows
 from testbed.report.load import arms_of
+from testbed.report.reference import systems
 from testbed.report.study import FILE, Figures, figures, load
 
 ROWS = Path(__file__).parent / "cassini.toml"
-PLOT = "cassini-ranks"
+TITLE, PLOT = "CASSINI (NSDI 2024) and what Orrery measures", "cassini-ranks"
 
 
 @dataclass(frozen=True)
@@ -66,20 +67,21 @@ def runs_of(results: Path, names: Sequence[str]) -> list[Run]:
 
 
 def write(results: Path, names: Sequence[str], rows_file: Path = ROWS) -> Path:
-    """Write results/reference/cassini.md, and the plots it shows beside it; return its path."""
+    """Write results/reference/PAPER.md, and the plots it shows beside it; return its path. The paper is that which
+    the file of rows is called after, CASSINI where it says no title."""
     place = results / "reference"
     place.mkdir(parents=True, exist_ok=True)
     said = tomllib.loads(rows_file.read_text(encoding="utf-8"))
     runs = runs_of(results, names)
-    pages = [*_head(said, runs), *_tables(said["group"], runs), *_ranks(place, runs)]
+    pages = [*_head(said, runs), *_tables(said["group"], runs), *_ranks(place, runs), *systems.sections(place, runs)]
     pages += [*_plots(place, results, names), *_walls(runs, names)]
-    path = place / "cassini.md"
+    path = place / f"{rows_file.stem if 'title' in said else 'cassini'}.md"
     path.write_text("\n".join(pages) + "\n", encoding="utf-8")
     return path
 
 
 def _head(said: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[str]:
-    yield from ("# CASSINI (NSDI 2024) and what Orrery measures", "", said["about"].strip(), "")
+    yield from (f"# {said.get('title', TITLE)}", "", said["about"].strip(), "")
     codes = sorted({run.code for run in runs})
     yield f"Made by `make reproduce`; code {', '.join(codes) or 'none'}."
     yield ""

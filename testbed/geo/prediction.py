@@ -1,0 +1,106 @@
+"""What is predicted of a system's rounds: by the published metric, and by a simulation of chunks that share links."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from controllers.netstorm.metric import Aggregation, Delay, delays, round_s
+from controllers.netstorm.overlay import Overlay, Tunnel
+from controllers.netstorm.simulate import Change, Conditions, Outcome, simulate
+from controllers.netstorm.tree import Plan
+from testbed.geo.keys import WideScenario
+from testbed.net.wan import dynamics, routing
+from testbed.net.wan.model import Wan
+from workloads.paramsync.plan import SyncPlan
+
+TCP_BYTES = 52
+"""IPv4's and TCP's headers with timestamps."""
+ETHERNET_BYTES = 14
+TUNNEL_BYTES = 60
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """How long a round takes, computing apart, in seconds: by the published metric on the links as they are first, and
+    on average over all rounds by a simulation of chunks that share links. `first` is the first round simulated,
+    `nodes` the metric's delays by root and site."""
+
+    metric_s: float
+    simulated_s: float
+    first: Outcome
+    nodes: dict[str, dict[str, Delay]]
+
+
+def overlay_of(wan: Wan) -> Overlay:
+    """The network as planners see it: its tunnels, with the links that they run over."""
+    rates_bps, delays_s = routing.tunnel_rates_bps(wan), routing.tunnel_delays_s(wan)
+    capacities = {f"{a}->{b}": float(attributes.rate_bps) for a, b, attributes in wan.directed()}
+    tunnels = (
+        Tunnel(*ends, float(rates_bps[ends]), delays_s[ends], tuple(links))
+        for ends, links in routing.tunnel_links(wan).items()
+    )
+    return Overlay(wan.names, tuple(tunnels), capacities)
+
+
+def goodput(scenario: WideScenario) -> float:
+    """The part of a link's rate that is left for TCP's payload."""
+    mtu_bytes = scenario.wan.mtu_bytes
+    payload = mtu_bytes - TCP_BYTES - (TUNNEL_BYTES if scenario.wan.tunnels else 0)
+    return payload / (mtu_bytes + ETHERNET_BYTES)
+
+
+def payload_overlay(scenario: WideScenario, wan: Wan) -> Overlay:
+    """The network with what is left of its rates for payload."""
+    one, part = overlay_of(wan), goodput(scenario)
+    throughputs = {ends: tunnel.throughput_bps * part for ends, tunnel in one.by_pair.items()}
+    capacities = {link: rate_bps * part for link, rate_bps in one.capacity_bps.items()}
+    return replace(one.with_throughputs(throughputs), capacity_bps=capacities)
+
+
+def predict(
+    scenario: WideScenario, wan: Wan, plan: Plan, sync: SyncPlan, changes: Sequence[dynamics.Change]
+) -> Prediction:
+    """What is to be expected of a system."""
+    payload = payload_overlay(scenario, wan)
+    seen = payload.mesh(scenario.wan.routing) if plan.meshed else payload
+    sizes = [0.0] * len(plan.ways)
+    for chunk, number in zip(plan.chunks, plan.way_of, strict=True):
+        sizes[number] += chunk.size_bytes
+    rounds_s, nodes = [0.0], {}
+    for way, size_bytes in zip(plan.ways, sizes, strict=True):
+        added = Aggregation(child_s=8 * size_bytes / merge_bps(sync))
+        rounds_s.append(round_s([way], [size_bytes], seen, added) if size_bytes else 0.0)
+        nodes[way.root] = delays(way.push, seen, size_bytes, added)
+    outcomes = simulated(scenario, wan, plan, sync, changes)
+    simulated_s = sum(one.round_s for one in outcomes) / len(outcomes) - max(sync.compute_s)
+    return Prediction(max(rounds_s), simulated_s, outcomes[0], nodes)
+
+
+def merge_bps(sync: SyncPlan) -> float:
+    """How fast a server adds up, in bits of what it is pushed."""
+    return 8 * sync.merge_bytes_per_s if sync.merge_bytes_per_s else math.inf
+
+
+def simulated(
+    scenario: WideScenario, wan: Wan, plan: Plan, sync: SyncPlan, changes: Sequence[dynamics.Change]
+) -> list[Outcome]:
+    """All rounds, one simulated after the other, each on the links that it meets with."""
+    waiting, now_s = list(changes), 0.0
+    found: list[Outcome] = []
+    for _ in range(sync.rounds):
+        before = len(waiting)
+        while waiting and waiting[0].t_s <= now_s:
+            wan = dynamics.apply(wan, waiting.pop(0))
+        if found and not waiting and before == 0:
+            found.append(found[-1])  # nothing has changed, and nothing will
+            continue
+        later = [Change(c.t_s - now_s, c.link, c.value) for c in waiting if c.attribute == "rate_bps"]
+        conditions = Conditions(
+            ready_s=dict(zip(sync.sites, sync.compute_s, strict=True)), merge_bps=merge_bps(sync),
+            goodput=goodput(scenario), changes=later, rule=scenario.wan.routing,
+        )  # fmt: skip
+        found.append(simulate(overlay_of(wan), plan, conditions))
+        now_s += found[-1].round_s
+    return found
