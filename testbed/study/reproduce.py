@@ -14,6 +14,7 @@ from testbed.study import points
 from testbed.study.run import Ran, StudyRun
 
 PAPERS = ("cassini", "netstorm")
+PICTURES = "traffic-"  # CASSINI's pictures of traffic
 FULL = ("cluster.shortened=1",)
 
 
@@ -27,6 +28,8 @@ def chosen(only: Sequence[str] = ()) -> list[str]:
 
 def paper_of(name: str) -> str:
     """Return the paper whose experiment a scenario is, "" for none."""
+    if name.startswith(PICTURES):
+        return "cassini"
     return next((paper for paper in PAPERS if name.startswith(f"{paper}-")), "")
 
 

@@ -12,7 +12,7 @@ from testbed.errors import InputError
 from workloads.models import STEP_LATENCY_S, goodput_bps, job_plan
 from workloads.strategies import experts, transformers
 from workloads.strategies.alone import Wire, fitted, iteration_s
-from workloads.strategies.transformers import Iteration, Split, Stage
+from workloads.strategies.transformers import NORM_BYTES, Iteration, Split, Stage
 from workloads.training.operations import Op, rehearse, traffic
 from workloads.training.plan import JobPlan
 
@@ -58,15 +58,18 @@ def test_the_pipeline_has_three_small_transfers_each_way_and_then_the_embeddings
     activations = 8 * 256 * 1536 * 2  # samples, tokens, width, bytes
     for rank in range(2):
         sending = [op for op in plan.program(rank) if op.kind in ("send", "all-reduce")]
-        assert [op.kind for op in sending] == ["send"] * 3 + ["all-reduce"] * 2
+        assert [op.kind for op in sending] == ["send"] * 3 + ["all-reduce"] * 3
         assert {op.size_bytes for op in sending[:3]} == {activations}
-        assert sum(op.size_bytes for op in sending[3:]) == 4 * 50257 * 1536
-    assert plan.traffic() == {(0, 1): 3 * activations + 4 * 50257 * 1536, (1, 0): 3 * activations + 4 * 50257 * 1536}
+        assert sum(op.size_bytes for op in sending[3:5]) == 4 * 50257 * 1536
+        assert sending[5].size_bytes == 2 * NORM_BYTES
+    each = 3 * activations + 4 * 50257 * 1536 + 2 * NORM_BYTES
+    assert plan.traffic() == {(0, 1): each, (1, 0): each}
 
 
 def test_a_tensor_group_reduces_twice_per_block_and_pass() -> None:
     plan = plan_of("gpt3", 2)
     reduces = [op for op in plan.program(0) if op.kind == "all-reduce"]
+    assert reduces.pop().size_bytes == 2 * NORM_BYTES
     assert len(reduces) == 24 * 2 * 2
     assert {op.size_bytes for op in reduces} == {16 * 256 * 2048 * 2}
     # About 25 Gbit/s over the iteration, as the paper has it.
@@ -89,6 +92,10 @@ def test_the_hybrid_has_six_passes_and_reduces_the_parameters_of_its_workers() -
         blocks = 16 * (12 * 4096**2 + 13 * 4096)
         tables = 50257 * 4096 + (2048 * 4096 if rank < 4 else 2 * 4096)
         assert heavy == 4 * (blocks + tables) // 2
+        replica = {rank % 4 // 2 * 2 + at for at in (0, 1, 4, 5)}
+        assert ops[-1].group is not None
+        assert set(plan.groups[ops[-1].group]) == replica
+        assert sizes[ops[-1].group, 4 * NORM_BYTES] == 1
 
 
 def test_dlrm_exchanges_vectors_twice_and_reduces_its_perceptrons() -> None:

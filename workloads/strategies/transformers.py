@@ -7,7 +7,9 @@
   all-reduced in the forward pass, and the gradients of their inputs in the backward pass: each of them waits for the
   compute before it, and the compute after it waits for it.
 - *Data*: replicas all-reduce the gradients of their parameters once the backward pass is over, in pieces.
-- The first and the last stage both have the embeddings, which they share: at last they all-reduce their gradients.
+- The first and the last stage both have the embeddings, which they share: they all-reduce their gradients.
+- At last the members and stages of a replica add up the norm of the gradients, by which these are clipped: nobody
+  updates its parameters, and begins the next iteration, before all have their gradients.
 
 Ranks are numbered as Megatron's: tensor groups first, then replicas, then stages. Every member of a tensor group sends
 the whole activations to its like in the next stage.
@@ -24,6 +26,9 @@ from workloads.training.operations import Op
 
 PIECE_BYTES = 256 << 20
 """Gradients are all-reduced in pieces of at most so many bytes."""
+
+NORM_BYTES = 4
+"""A worker's share of the norm. It is the same at every scale: a packet is a packet."""
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -114,6 +119,11 @@ class _Worker:
         if stage in (0, split.pipeline - 1):
             ends = [split.rank(each, self._replica, self._lane) for each in sorted({0, split.pipeline - 1})]
             self._reduce(self._iteration.tied_bytes, ends, last)
+        model = [
+            split.rank(other, self._replica, lane) for other in range(split.pipeline) for lane in range(split.tensor)
+        ]
+        if len(model) > 1:
+            self._steps.collective("all-reduce", NORM_BYTES * len(model), self._group(tuple(model)), last)
         return tuple(self._steps.ops)
 
     def _forward(self, samples: int) -> None:

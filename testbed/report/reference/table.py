@@ -16,7 +16,7 @@ from testbed.report.correlation import correlations
 from testbed.report.figures.ranks import ranks
 from testbed.report.links import rows
 from testbed.report.load import arms_of
-from testbed.report.reference import systems
+from testbed.report.reference import pictures, systems
 from testbed.report.study import FILE, Figures, figures, load
 
 ROWS = Path(__file__).parent / "cassini.toml"
@@ -73,7 +73,10 @@ def write(results: Path, names: Sequence[str], rows_file: Path = ROWS) -> Path:
     place.mkdir(parents=True, exist_ok=True)
     said = tomllib.loads(rows_file.read_text(encoding="utf-8"))
     runs = runs_of(results, names)
-    pages = [*_head(said, runs), *_tables(said["group"], runs), *_ranks(place, runs), *systems.sections(place, runs)]
+    pages = [*_head(said, runs), *_tables(said["group"], runs)]
+    if any(name == picture.scenario for name in names for picture in pictures.PICTURES):
+        pages += pictures.section(place, results)
+    pages += [*_ranks(place, runs), *systems.sections(place, runs)]
     pages += [*_plots(place, results, names), *_walls(runs, names)]
     path = place / f"{rows_file.stem if 'title' in said else 'cassini'}.md"
     path.write_text("\n".join(pages) + "\n", encoding="utf-8")
