@@ -170,7 +170,8 @@ class Conductor:
         heard = False
         for key, _ in events:
             if isinstance(key.data, socket.socket):
-                key.data.recv(1 << 10)
+                if not key.data.recv(1 << 10):  # the last alarm has rung; at its end a socket is readable for ever
+                    self._selector.unregister(key.fileobj)
                 continue
             heard = True
             if key.data is None:
