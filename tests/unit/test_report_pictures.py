@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.report.reference import pictures
-from testbed.report.reference.pictures import APART_S, PICTURES, up_phases
+from testbed.report.reference.pictures import APART_S, PICTURES, SHORT_SHARE, up_phases
 from testbed.scenario import find
 
 LINE_BPS, BIN_S = 50e9, 2e-3
@@ -22,7 +22,7 @@ def series(*stretches: tuple[float, float]) -> np.ndarray:
 
 
 def test_three_small_peaks_and_a_heavy_one_are_four() -> None:
-    rates = series((10, 6), (0, 40), (8, 6), (0, 40), (10, 6), (0, 60), (50, 60))
+    rates = series((0, 20), (10, 6), (0, 40), (8, 6), (0, 40), (10, 6), (0, 60), (50, 60))
     found = up_phases(rates, BIN_S, LINE_BPS)
     assert [round(1e3 * length) for _, length in found] == [6, 6, 6, 60]
     assert found[-1][0] == pytest.approx(50e9)
@@ -30,19 +30,27 @@ def test_three_small_peaks_and_a_heavy_one_are_four() -> None:
 
 def test_short_downs_part_nothing_and_little_is_down() -> None:
     """Between two all-reduces of a layer there is compute; acknowledgements are no Up phase."""
-    rates = series((25, 100), (0, 28), (25, 100), (1.9, 60), (25, 20))
-    assert len(up_phases(rates, BIN_S, LINE_BPS)) == 2
+    rates = series((25, 100), (0, 4), (25, 100), (1.9, 60), (25, 20), (0, 60))
+    assert [round(1e3 * length) for _, length in up_phases(rates, BIN_S, LINE_BPS)] == [204, 20]
     assert up_phases(series((1.9, 100)), BIN_S, LINE_BPS) == []
-    assert len(up_phases(series((25, 100)), BIN_S, LINE_BPS)) == 1
+    assert up_phases(series((25, 100)), BIN_S, LINE_BPS) == [(25e9, 0.1)]
+
+
+def test_a_phase_across_the_end_is_one_and_a_moment_is_none() -> None:
+    rates = series((50, 2), (0, 60), (20, 2), (0, 60), (50, 80))
+    assert [round(1e3 * length) for _, length in up_phases(rates, BIN_S, LINE_BPS)] == [82]
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), min_size=1, max_size=8))
-def test_as_many_as_are_far_enough_apart(ups: list[tuple[int, int]]) -> None:
+def test_as_many_as_are_long_and_far_enough_apart(ups: list[tuple[int, int]]) -> None:
     stretches: list[tuple[float, float]] = []
     for length, more in ups:
-        stretches += [(20, 2 * length), (0, 1e3 * APART_S + 2 * more)]
+        stretches += [(0, 1e3 * APART_S + 1 + 2 * more), (20, 2 * length)]
+    whole_ms = sum(length for _, length in stretches)
     found = up_phases(series(*stretches), BIN_S, LINE_BPS)
-    assert [round(1e3 * length) for _, length in found] == [2 * length for length, _ in ups]
+    assert [round(1e3 * length) for _, length in found] == [
+        2 * length for length, _ in ups if 2 * length >= SHORT_SHARE * whole_ms
+    ]
 
 
 def test_pictures_that_were_not_drawn_say_so(tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ from testbed.report.load import Arm, Floats, Setting
 
 LEAST_SHARE = 0.04
 """Up is where a port carries more than so much of the link's rate: 2 of 50 Gbit/s."""
-APART_S = 0.03
+APART_S = 0.005
 """Downs that are shorter part nothing: compute between two all-reduces of a layer."""
+SHORT_SHARE = 0.02
+"""An Up of so little of the iteration is no phase: an iteration's last packets, the embeddings' all-reduce."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +41,24 @@ PICTURES = (
 
 
 def up_phases(rate_bps: Floats, bin_s: float, line_bps: float) -> list[tuple[float, float]]:
-    """Return (mean bit/s, length in s) of each Up phase in a series of rates, in order.
+    """Return (mean bit/s, length in s) of each Up phase in the rates of one iteration, in order.
 
-    rate_bps: shape (n,), bins of `bin_s`. What is parted by less than APART_S is one phase.
+    rate_bps: shape (n,), bins of `bin_s`; the first follows on the last. What is parted by less than APART_S is one
+    phase, and what lasts less than SHORT_SHARE of the whole is none.
     """
     up = rate_bps > LEAST_SHARE * line_bps
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], up.astype(int), [0]))))
+    if up.all():
+        return [(float(rate_bps.mean()), len(up) * bin_s)]
+    turned = np.roll(np.arange(len(up)), -int(np.argmin(up)))  # begin where it is down, so that no phase is cut
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], up[turned].astype(int), [0]))))
     spans: list[tuple[int, int]] = []
     for first, last in zip(edges[::2], edges[1::2], strict=True):
         if spans and (first - spans[-1][1]) * bin_s < APART_S:
             spans[-1] = (spans[-1][0], int(last))
         else:
             spans.append((int(first), int(last)))
-    return [(float(rate_bps[first:last].mean()), (last - first) * bin_s) for first, last in spans]
+    long = [(first, last) for first, last in spans if last - first >= SHORT_SHARE * len(up)]
+    return [(float(rate_bps[turned[first:last]].mean()), (last - first) * bin_s) for first, last in long]
 
 
 @dataclass(frozen=True)
