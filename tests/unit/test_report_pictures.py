@@ -30,8 +30,8 @@ def test_three_small_peaks_and_a_heavy_one_are_four() -> None:
 
 def test_short_downs_part_nothing_and_little_is_down() -> None:
     """Between two all-reduces of a layer there is compute; acknowledgements are no Up phase."""
-    rates = series((25, 100), (0, 4), (25, 100), (1.9, 60), (25, 20), (0, 60))
-    assert [round(1e3 * length) for _, length in up_phases(rates, BIN_S, LINE_BPS)] == [204, 20]
+    rates = series((25, 100), (0, 2), (25, 100), (1.9, 60), (25, 20), (0, 70))
+    assert [round(1e3 * length) for _, length in up_phases(rates, BIN_S, LINE_BPS)] == [202, 20]
     assert up_phases(series((1.9, 100)), BIN_S, LINE_BPS) == []
     assert up_phases(series((25, 100)), BIN_S, LINE_BPS) == [(25e9, 0.1)]
 

@@ -15,7 +15,7 @@ from testbed.report.load import Arm, Floats, Setting
 
 LEAST_SHARE = 0.04
 """Up is where a port carries more than so much of the link's rate: 2 of 50 Gbit/s."""
-APART_S = 0.005
+APART_S = 0.004
 """Downs that are shorter part nothing: compute between two all-reduces of a layer."""
 SHORT_SHARE = 0.02
 """An Up of so little of the iteration is no phase: an iteration's last packets, the embeddings' all-reduce."""
@@ -41,15 +41,17 @@ PICTURES = (
 
 
 def up_phases(rate_bps: Floats, bin_s: float, line_bps: float) -> list[tuple[float, float]]:
-    """Return (mean bit/s, length in s) of each Up phase in the rates of one iteration, in order.
+    """Return (mean bit/s, length in s) of each Up phase in the rates of one iteration, from behind the longest Down on.
 
     rate_bps: shape (n,), bins of `bin_s`; the first follows on the last. What is parted by less than APART_S is one
     phase, and what lasts less than SHORT_SHARE of the whole is none.
     """
     up = rate_bps > LEAST_SHARE * line_bps
-    if up.all():
-        return [(float(rate_bps.mean()), len(up) * bin_s)]
-    turned = np.roll(np.arange(len(up)), -int(np.argmin(up)))  # begin where it is down, so that no phase is cut
+    if up.all() or not up.any():
+        return [(float(rate_bps.mean()), len(up) * bin_s)] if up.all() else []
+    bins = np.flatnonzero(up)
+    downs = np.diff(bins, append=bins[0] + len(up))  # from each bin that is Up to the next one
+    turned = np.roll(np.arange(len(up)), -int(bins[(int(downs.argmax()) + 1) % len(bins)]))
     edges = np.flatnonzero(np.diff(np.concatenate(([0], up[turned].astype(int), [0]))))
     spans: list[tuple[int, int]] = []
     for first, last in zip(edges[::2], edges[1::2], strict=True):
