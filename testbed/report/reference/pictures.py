@@ -41,7 +41,7 @@ PICTURES = (
 
 
 def up_phases(rate_bps: Floats, bin_s: float, line_bps: float) -> list[tuple[float, float]]:
-    """Return (mean bit/s, length in s) of each Up phase in the rates of one iteration, from behind the longest Down on.
+    """Return (mean bit/s, length in s) of each Up phase in the rates of one iteration, in the order of their begins.
 
     rate_bps: shape (n,), bins of `bin_s`; the first follows on the last. What is parted by less than APART_S is one
     phase, and what lasts less than SHORT_SHARE of the whole is none.
@@ -60,6 +60,7 @@ def up_phases(rate_bps: Floats, bin_s: float, line_bps: float) -> list[tuple[flo
         else:
             spans.append((int(first), int(last)))
     long = [(first, last) for first, last in spans if last - first >= SHORT_SHARE * len(up)]
+    long.sort(key=lambda span: int(turned[span[0]]))
     return [(float(rate_bps[turned[first:last]].mean()), (last - first) * bin_s) for first, last in long]
 
 
