@@ -69,7 +69,7 @@ class Campaign:
 
     experiment: Experiment
     source: str
-    kernel: Kernel
+    kernel: Kernel | None
     results: Path
     watcher: Watcher
     memory_bytes: int = 2 << 30
@@ -173,6 +173,7 @@ class Campaign:
                 wall_s[message["stage"]] = round(time.monotonic() - started, 3)
             self.watcher.message(arm, message)
 
+        assert self.kernel is not None  # engines that need none do not come here
         job = program_job(("-m", program, RESULTS_IN_GUEST), PROJECT_IN_GUEST, write=folder)
         guest = Guest(job, Machine(self.memory_bytes, self.experiment.scenario.measure.seed), self.kernel)
         self.guests.append(guest)
@@ -208,12 +209,7 @@ class Campaign:
     def _judge(self, folder: Path, wall_s: dict[str, dict[str, float]]) -> Outcome:
         """Write verdict, summary, validation, manifest and plots."""
         self.watcher.stage("verdict and report")
-        scenario = self.experiment.scenario
-        interval_s, drops = scenario.telemetry.queue_interval, scenario.require.drops
-        checks: dict[str, list[Check]] = {
-            arm: check_arm(folder / arm, self.experiment.topology_of(arm), interval_s, drops, self.experiment.shared)
-            for arm in scenario.measure.arms
-        }
+        checks = self._checks(folder)
         setting = report_setting(self.experiment)
         outcome = Outcome(
             folder,
@@ -231,7 +227,17 @@ class Campaign:
         draw.draw_all(folder, setting)
         return outcome
 
+    def _checks(self, folder: Path) -> dict[str, list[Check]]:
+        """Return every check on the files of every arm."""
+        scenario = self.experiment.scenario
+        interval_s, drops = scenario.telemetry.queue_interval, scenario.require.drops
+        return {
+            arm: check_arm(folder / arm, self.experiment.topology_of(arm), interval_s, drops, self.experiment.shared)
+            for arm in scenario.measure.arms
+        }
+
     def _manifest(self, outcome: Outcome) -> dict[str, Any]:
+        assert self.kernel is not None
         scenario = self.scenario
         return {
             "valid": outcome.valid,

@@ -57,6 +57,9 @@ def run(
         bool, typer.Option("--full", help="A cluster's jobs in full length, as cluster.shortened=1.")
     ] = False,
     only: Annotated[str | None, typer.Option("--point", help="Of a study, run this point alone.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="virtual (packets in a guest) or fluid (flow level), as --set engine=fluid.")
+    ] = None,
     results: Annotated[Path, typer.Option(help="Where results are kept.")] = DEFAULT_RESULTS,
     mem: Memory = "2GB",
 ) -> None:
@@ -64,7 +67,8 @@ def run(
     from testbed.study import points
 
     console = _console()
-    overrides = (*(settings or ()), *(("cluster.shortened=1",) if full else ()))
+    chosen = (f"engine={engine}",) if engine else ()
+    overrides = (*(settings or ()), *chosen, *(("cluster.shortened=1",) if full else ()))
     study = points.load(scenario, overrides)
     if full and not any(point.has_cluster for point in study.points):
         raise InputError("--full", f"{study.name} has no cluster whose jobs are shortened")
@@ -80,7 +84,7 @@ def run(
     from testbed.engine.commands import ready_kernel
     from testbed.study.run import StudyRun
 
-    kernel = ready_kernel()
+    kernel = ready_kernel() if any(point.needs_kernel for point in study.points) else None
     try:
         with progress.watcher(console) as watcher:
             ran = StudyRun(study, kernel, results, watcher, machine.memory_bytes).run()

@@ -315,10 +315,14 @@ class RequireKeys(Part):
 
 
 class Scenario(Part):
-    """A whole experiment, validated. `load` reads one from a file."""
+    """A whole experiment, validated. `load` reads one from a file.
+
+    `engine` is a guest in virtual time, packet by packet, or the same at flow level (docs/fluid.md).
+    """
 
     name: Name
     title: str
+    engine: Literal["virtual", "fluid"] = "virtual"
     fabric: FabricKeys = FabricKeys()
     transport: TransportKeys = TransportKeys()
     job: Annotated[tuple[JobKeys, ...], Field(max_length=32)] = ()

@@ -87,6 +87,11 @@ class Point:
         return isinstance(self.scenario, Scenario) and self.scenario.cluster is not None
 
     @property
+    def needs_kernel(self) -> bool:
+        """Whether it is run in guests."""
+        return not (isinstance(self.scenario, Scenario) and self.scenario.engine == "fluid")
+
+    @property
     def source(self) -> str:
         """The text that the point's run keeps as its scenario."""
         return scenario.effective(self.path, self.settings)

@@ -24,6 +24,7 @@ from testbed.cluster_campaign import ClusterCampaign
 from testbed.engine.kernel import Kernel
 from testbed.errors import NotValid
 from testbed.experiment import Experiment
+from testbed.fluid.campaign import FluidCampaign
 from testbed.geo import experiment as wide
 from testbed.geo.campaign import WideCampaign, WideOutcome
 from testbed.geo.experiment import WideExperiment
@@ -49,7 +50,7 @@ class StudyRun:
     """How a study is run: on which kernel, into which folder. With `keep`, runs that are there are not run again."""
 
     study: Study
-    kernel: Kernel
+    kernel: Kernel | None
     results: Path
     watcher: Watcher
     memory_bytes: int = 2 << 30
@@ -126,15 +127,18 @@ def prepared(point: Point) -> Experiment | ClusterExperiment | WideExperiment:
 
 
 def campaign_of(
-    point: Point, kernel: Kernel, results: Path, watcher: Watcher, memory_bytes: int, at_once: int
+    point: Point, kernel: Kernel | None, results: Path, watcher: Watcher, memory_bytes: int, at_once: int
 ) -> Campaign | WideCampaign:
     """Return the campaign that a point is, `at_once` of its arms side by side."""
-    made, rest = prepared(point), (point.source, kernel, results, watcher, memory_bytes, point.name, at_once)
+    made, rest = prepared(point), (results, watcher, memory_bytes, point.name, at_once)
     if isinstance(made, WideExperiment):
-        return WideCampaign(made, *rest)
+        assert kernel is not None  # every point that needs one was asked for it
+        return WideCampaign(made, point.source, kernel, *rest)
+    if isinstance(made, Experiment) and made.scenario.engine == "fluid":
+        return FluidCampaign(made, point.source, None, *rest)
     if isinstance(made, ClusterExperiment):
-        return ClusterCampaign(made.alone, *rest, cluster=made)
-    return Campaign(made, *rest)
+        return ClusterCampaign(made.alone, point.source, kernel, *rest, cluster=made)
+    return Campaign(made, point.source, kernel, *rest)
 
 
 def is_current(folder: Path, point: Point) -> bool:

@@ -1,0 +1,65 @@
+"""A whole scenario in the fluid engine: as testbed.campaign, but every arm is played here, one after another."""
+
+from __future__ import annotations
+
+import platform
+import time
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from testbed.campaign import Campaign, Outcome, as_json, code_version
+from testbed.errors import NotValid
+from testbed.fidelity import Check
+from testbed.fluid.arm import FluidArm, run_arm
+from testbed.fluid.checks import check_arm
+
+
+@dataclass(frozen=True, kw_only=True)
+class FluidCampaign(Campaign):
+    """How a scenario is run at flow level. No kernel is needed; `played` has the arms that were run."""
+
+    played: dict[str, FluidArm] = field(default_factory=dict)
+
+    def _run_guest(
+        self, folder: Path, arm: str, plan: dict[str, Any], iterations: int, program: str = "testbed.arm"
+    ) -> dict[str, float]:
+        """Play an arm, of whatever program; return its wall time."""
+        del program
+        folder.mkdir()
+        (folder / "plan.json").write_text(as_json(plan))
+        self.watcher.arm(arm, iterations)
+        if self.stopped.is_set():
+            raise NotValid(f"arm {arm}: was stopped before it began")
+        started = time.monotonic()
+        self.played[arm] = run_arm(plan, folder)
+        self.watcher.message(arm, {"stage": "files"})
+        return {"played": round(time.monotonic() - started, 3)}
+
+    def _checks(self, folder: Path) -> dict[str, list[Check]]:
+        return {arm: check_arm(folder / arm, played.traces) for arm, played in self.played.items()}
+
+    def _manifest(self, outcome: Outcome) -> dict[str, Any]:
+        return fluid_manifest(self, outcome)
+
+
+def fluid_manifest(campaign: Campaign, outcome: Outcome) -> dict[str, Any]:
+    """Return what a run at flow level was run on; there is no kernel, and no packet."""
+    scenario = campaign.scenario
+    return {
+        "engine": "fluid",
+        "estimated": "CE packets, marks and backlogs are estimates (docs/fluid.md)",
+        "valid": outcome.valid,
+        "verdict": {arm: [asdict(check) for check in checks] for arm, checks in outcome.checks.items()},
+        "scenario": scenario.model_dump(mode="json"),
+        "scenario_sha256": sha256(campaign.source.encode()).hexdigest(),
+        "report_setting": campaign.setting,
+        "seed": scenario.measure.seed,
+        "scaling": [asdict(row) for row in campaign.experiment.scaling.rows()],
+        "jobs": {job.name: job.note for job in campaign.experiment.jobs},
+        "code": code_version(),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in ("numpy", "scipy", "networkx")},
+    }
