@@ -70,6 +70,15 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Report:
+    """The throughput of the tunnel from `source` to `target` in bit/s, as its end measures it (`awareness`)."""
+
+    source: str
+    target: str
+    throughput_bps: float
+
+
+@dataclass(frozen=True)
 class Answer:
     """What holds in a stage. `policy` None: no change, it is the version that the node knows."""
 
@@ -100,7 +109,7 @@ class Data(Generic[V]):
 class ToScheduler:
     """To be carried to the scheduler, surely but at leisure."""
 
-    message: Request | Hello | Link
+    message: Request | Hello | Link | Report
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ GO_ON = 0.2
 class Node(Generic[V]):
     """One data centre: its worker and its server.
 
-    sizes: bytes of each chunk; own: the worker's gradients by round and chunk; add: the sum of two.
+    sizes: bytes of each chunk; own: the worker's gradients by round and chunk; add: the sum of two, which changes
+    neither; merged: told of every contribution that counts, as (stage, chunk, who it is from).
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Node(Generic[V]):
         incarnation: int = 1,
         complete: int = 0,
         limit_bytes: int = LIMIT_BYTES,
+        merged: Callable[[Stage, int, str], None] | None = None,
     ) -> None:
         self.name, self.incarnation, self.complete = name, incarnation, complete
         self.stage: Stage = (0, 0)
@@ -72,6 +74,7 @@ class Node(Generic[V]):
         self._handed = 0
         self._stopped = False
         self._seen: dict[str, int] = {}
+        self._merged = merged
         self._orders: list[Order[V]] = []
 
     def start(self) -> list[Order[V]]:
@@ -161,7 +164,8 @@ class Node(Generic[V]):
         self.stage, self._policy = answer.stage, policy
         if answer.routes.number > self._routes.number:
             self._routes = answer.routes
-        self._queues.clear()
+        for peer, queue in self._queues.items():  # others may have begun this stage before, and send through here
+            self._queues[peer] = deque(data for data in queue if data.stage >= self.stage)
         self._sums, self._results, self._handed, self._stopped = {}, {}, 0, False
         self._missing = [{self.name, *policy.way(n).push.children[self.name]} for n in range(len(self._sizes))]
         early, self._early = self._early, []
@@ -196,6 +200,8 @@ class Node(Generic[V]):
         if source not in missing:
             return
         missing.discard(source)
+        if self._merged is not None:
+            self._merged(self.stage, chunk, source)
         self._sums[chunk] = self._add(self._sums[chunk], value) if chunk in self._sums else value
         if missing:
             return

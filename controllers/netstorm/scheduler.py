@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from controllers.netstorm.auxiliary import MOST_PATHS, for_ways
 from controllers.netstorm.awareness import DEFAULTS, Awareness, Settings
-from controllers.netstorm.messages import Answer, Hello, Link, Policy, Request, Routes, Stage, ToNode
+from controllers.netstorm.messages import Answer, Hello, Link, Policy, Report, Request, Routes, Stage, ToNode
 from controllers.netstorm.overlay import Overlay
 from controllers.netstorm.tree import Plan
 
@@ -46,8 +46,16 @@ class Scheduler:
         self._incarnation = dict.fromkeys(overlay.nodes, 1)
         self._links: dict[tuple[Tunnels, str], tuple[tuple[int, int], bool]] = {}
 
-    def heard(self, message: Request | Hello | Link) -> list[ToNode]:
+    @property
+    def policy(self) -> Policy:
+        """The policy decided last; version 0 before there is one."""
+        return self._policy
+
+    def heard(self, message: Request | Hello | Link | Report) -> list[ToNode]:
         """Return the answers that follow from what a node has said."""
+        if isinstance(message, Report):
+            self.report(message.source, message.target, message.throughput_bps)
+            return []
         if isinstance(message, Request):
             return self._requested(message)
         if isinstance(message, Hello):

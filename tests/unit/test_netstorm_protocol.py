@@ -85,6 +85,18 @@ def test_who_is_passed_follows_the_path_and_nothing_else() -> None:
     assert order == Transmit("y", Data((7, 0), 0, True, "c", ("y", "a"), 1))
 
 
+def test_what_is_passed_on_for_a_stage_that_is_not_known_yet_is_kept_when_it_begins() -> None:
+    """Whoever had the answer first sends through nodes that have it later: clearing their queues would lose chunks."""
+    passed = node("x")
+    passed.arrived(Data((1, 0), 0, True, "c", ("x", "a"), 1))
+    for stage in ((1, 0), (2, 0)):
+        assert passed.arrived(Data(stage, 1, True, "c", ("x", "a"), 1)) == []
+    leaves = Policy(1, (Way.both(Tree("a", {"x": "a"})),), (0, 0))
+    passed.heard(Answer((2, 0), 1, leaves, Routes(1)))
+    assert [(one.data.stage, one.data.chunk) for one in passed.sent("a") if isinstance(one, Transmit)] == [((2, 0), 1)]
+    assert passed.sent("a") == []
+
+
 def test_a_worker_stops_at_the_limit_and_goes_on_below_a_fifth() -> None:
     leaf = node("c", (10,) * 12, limit_bytes=50)
     leaf.ready(1)

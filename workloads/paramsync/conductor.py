@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import NotValid
-from workloads.paramsync.control import SERVER, WORKER
+from workloads.paramsync.control import SCHEDULER, SERVER, WORKER
 from workloads.paramsync.plan import SyncPlan
 from workloads.paramsync.records import ChunkEvent, RoundRecord
 from workloads.paramsync.sleeping import sleep_until
@@ -30,20 +32,30 @@ STATE_S = 1.0
 Who = tuple[str, int]
 
 
-def start_programs(path: Path, nodes: int, namespaces: Mapping[int, int]) -> subprocess.Popen[bytes]:
+def start_programs(
+    path: Path, nodes: int, namespaces: Mapping[int, int], scheduler: int | None = None
+) -> subprocess.Popen[bytes]:
     """Starts a server and a worker for each node, each in the namespace (a descriptor of this process) of its node,
-    or in this one. The process that is returned ends with 0 when all did well."""
+    or in this one, and a scheduler, if there is to be one, in that of the node where it is. The process that is
+    returned ends with 0 when all did well; it takes more programs by its standard input (`start`)."""
     program = (
         "import sys; sys.path.insert(0, sys.argv.pop(1));"
         " from workloads.paramsync.spawn import main; sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-B", "-P", "-s", "-c", program, str(ROOT), str(path)]
     spawner = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=sorted(set(namespaces.values())))
-    assert spawner.stdin is not None
-    with spawner.stdin:
-        programs = [[role, node, namespaces.get(node)] for node in range(nodes) for role in (SERVER, WORKER)]
-        spawner.stdin.write(json.dumps(programs).encode())
+    programs = [(role, node, namespaces.get(node)) for node in range(nodes) for role in (SERVER, WORKER)]
+    if scheduler is not None:
+        programs.append((SCHEDULER, nodes, namespaces.get(scheduler)))
+    start(spawner, programs)
     return spawner
+
+
+def start(spawner: subprocess.Popen[bytes], programs: Sequence[tuple[str, int, int | None]]) -> None:
+    """Has a process of `start_programs` start more, each as (role, node, namespace)."""
+    assert spawner.stdin is not None
+    spawner.stdin.write(json.dumps(programs).encode() + b"\n")
+    spawner.stdin.flush()
 
 
 class _Program:
@@ -51,11 +63,15 @@ class _Program:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection, self.who, self.state = connection, ("", -1), "came"
+        self.pid, self.killed = 0, False
         self._rest = b""
 
     def read(self) -> list[dict[str, Any]] | None:
         """The messages that are complete now, None when it hung up."""
-        data = self.connection.recv(1 << 20)
+        try:
+            data = self.connection.recv(1 << 20)
+        except ConnectionResetError:  # killed, with something unread
+            return None
         if not data:
             return None
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -82,6 +98,7 @@ class Conductor:
         self._events: list[ChunkEvent] = []
         self._programs: dict[Who, _Program] = {}
         self._waiting: set[Who] = set()
+        self._reviving: set[int] = set()
         self._timers: list[tuple[float, Callable[[], None]]] = []
         self._awaited = ""
         self._selector = selectors.DefaultSelector()
@@ -101,13 +118,13 @@ class Conductor:
 
     def gather(self) -> None:
         """Waits for all programs, gives them the plan, has them connect. Raises NotValid."""
-        servers, workers = self._everybody(SERVER), self._everybody(WORKER)
-        self._await("hello", servers + workers)
-        self._tell(servers + workers, "listen", plan=self.plan.to_dict())
-        self._await("listening", servers + workers)
+        everybody = self._everybody(SERVER) + self._everybody(WORKER) + self._everybody(SCHEDULER)
+        self._await("hello", everybody)
+        self._tell(everybody, "listen", plan=self.plan.to_dict())
+        self._await("listening", everybody)
         # Workers go to their servers before these take up their neighbours, or would be taken for strangers.
-        self._tell(servers + workers, "connect")
-        self._await("connected", servers + workers)
+        self._tell(everybody, "connect")
+        self._await("connected", everybody)
         for site, found in self.sockets.items():
             for peer, uses in found.items():
                 if uses["congestion_control"] != self.plan.congestion_control:
@@ -116,7 +133,7 @@ class Conductor:
     def run(
         self, start_s: float, timers: Sequence[tuple[float, Callable[[], None]]] = ()
     ) -> tuple[list[RoundRecord], list[ChunkEvent]]:
-        """All rounds from time.time() = `start_s` on; what the workers and the servers noted.
+        """All rounds from time.time() = `start_s` on; what the workers and, without a scheduler, the servers noted.
 
         `timers` are (time.time(), what is to be done then), carried out meanwhile. Raises NotValid.
         """
@@ -125,11 +142,38 @@ class Conductor:
         self._timers = sorted(timers, key=lambda timer: timer[0])
         self._start_alarm()
         self._await("done", workers)
-        self._tell(servers, "report")
-        self._await("report", servers)
+        if self.plan.protocol is None:
+            self._tell(servers, "report")
+            self._await("report", servers)
         return self.records, sorted(self._events, key=lambda event: event.t_s)
 
+    def kill(self, node: int) -> None:
+        """Kills the server and the worker of a site, as they are."""
+        for role in (SERVER, WORKER):
+            program = self._programs.pop((role, node), None)
+            if program is not None:
+                program.killed = True
+                os.kill(program.pid, signal.SIGKILL)
+
+    def revive(self, node: int) -> None:
+        """Expects a site's programs, which somebody starts again, and has them go on where its disk says."""
+        self._reviving.add(node)
+
+    def _lead_on(self, node: int) -> None:
+        """Tells a revived pair what is next, once both have done what was before."""
+        pair = [self._programs[who] for who in ((SERVER, node), (WORKER, node)) if who in self._programs]
+        said = {program.state for program in pair} if len(pair) == 2 else set()
+        if said == {"said hello"}:
+            self._tell([program.who for program in pair], "listen", plan=self.plan.to_dict())
+        elif said == {"said listening"}:
+            self._tell([program.who for program in pair], "connect")
+        elif said == {"said connected"}:
+            self._reviving.discard(node)
+            self._tell([(WORKER, node)], "run", start_s=time.time())
+
     def _everybody(self, role: str) -> list[Who]:
+        if role == SCHEDULER:
+            return [(role, len(self.plan.sites))] if self.plan.protocol else []
         return [(role, node) for node in range(len(self.plan.sites))]
 
     def _tell(self, whom: Sequence[Who], do: str, **more: object) -> None:
@@ -181,6 +225,8 @@ class Conductor:
             messages = key.data.read()
             if messages is None:
                 self._selector.unregister(key.fileobj)
+                if key.data.killed:
+                    continue
                 self._fail(f"{self._name(key.data.who)} went away ({key.data.state})")
             for message in messages or ():
                 self._hear(key.data, message)
@@ -190,7 +236,7 @@ class Conductor:
         what = message["say"]
         program.state = f"said {what}"
         if what == "hello":
-            program.who = message["role"], message["node"]
+            program.who, program.pid = (message["role"], message["node"]), message["pid"]
             self._programs[program.who] = program
         elif what == "failed":
             self._fail(f"{self._name(program.who)} failed: {message['why']}")
@@ -199,22 +245,35 @@ class Conductor:
         elif what == "round":
             record = RoundRecord(**message["record"])
             program.state = f"ended round {record.round}"
-            self.records.append(record)
-            self._on_round(record)
+            self._note(record)
         elif what == "report":
             self._events += [ChunkEvent(*event) for event in message["events"]]
         if what == self._awaited:
             self._waiting.discard(program.who)
+        if program.who[1] in self._reviving:
+            self._lead_on(program.who[1])
+
+    def _note(self, record: RoundRecord) -> None:
+        """Takes a round; a site that was killed before it had kept it tells it again, and must have the same sums."""
+        for other in self.records:
+            if (other.node, other.round) == (record.node, record.round):
+                if other.digest != record.digest:
+                    self._fail(f"round {record.round}: {self.plan.sites[record.node]} holds other sums than before")
+                return
+        self.records.append(record)
+        self._on_round(record)
 
     def _fail(self, why: str) -> None:
         """Raises NotValid, with the state of every node."""
         lines = [f"{self._name(who)}: {program.state}" for who, program in sorted(self._programs.items())]
         for who, program in sorted(self._programs.items()):
-            if who[0] == SERVER and (state := _state(program)) is not None:
+            if who[0] in (SERVER, SCHEDULER) and (state := _state(program)) is not None:
                 lines.append(f"{self._name(who)} waits: {json.dumps(state)}")
         raise NotValid(why + "".join(f"\n  {line}" for line in lines))
 
     def _name(self, who: Who) -> str:
+        if who[0] == SCHEDULER:
+            return "the scheduler"
         return f"{who[0]} of {self.plan.sites[who[1]]}" if who[0] else "a stranger"
 
 

@@ -1,12 +1,14 @@
 """The line between a program and the conductor: a Unix socket, which no network has, and one JSON object per line.
 
 A program says: hello (role, node); listening; connected (sockets); round (a RoundRecord); done; state; report (events);
-failed (why). It is told: listen (plan); connect; run (start_s); state; report; bye.
+failed (why). It is told: listen (plan); connect; run (start_s); state; report; bye. Whoever is started again goes
+through all of it again.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-SERVER, WORKER = "server", "worker"
+SERVER, WORKER, SCHEDULER = "server", "worker", "scheduler"
 
 
 class ConductorGoneError(Exception):
@@ -30,7 +32,7 @@ class Control:
         self._connection.connect(str(path))
         self._lines = self._connection.makefile("rb")
         self._saying = threading.Lock()
-        self.say("hello", role=role, node=node)
+        self.say("hello", role=role, node=node, pid=os.getpid())
 
     def say(self, what: str, **more: object) -> None:
         """Tell the conductor; any thread may. Raises OSError if it is gone."""

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 
 from testbed.errors import InputError
+from workloads.paramsync.protocol import Protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class SyncPlan:
 
     Server number i listens at `ips[i]`:`port`. Worker i computes for `compute_s[i]` before it pushes. A server merges
     `merge_bytes_per_s` of pushed bytes, one chunk after another (None: at once). Gradients follow from `seed`.
+    With a `protocol` sites ask a scheduler before every round, and `policy` is only what it would decide at first.
     Raises InputError for lists that do not fit together.
     """
 
@@ -112,6 +114,7 @@ class SyncPlan:
     merge_bytes_per_s: float | None
     seed: int
     congestion_control: str
+    protocol: Protocol | None = None
 
     def __post_init__(self) -> None:
         nodes = len(self.sites)
@@ -142,4 +145,6 @@ class SyncPlan:
             Way(*(Tree(way[t]["root"], tuple(way[t]["parents"])) for t in ("push", "pull"))) for way in policy["ways"]
         )
         lists = {key: tuple(data[key]) for key in ("sites", "ips", "chunks", "compute_s")}
-        return cls(**data | lists | {"policy": Policy(policy["version"], ways, tuple(policy["way_of"]))})
+        protocol = data.get("protocol") and Protocol.from_dict(data["protocol"])
+        made = Policy(policy["version"], ways, tuple(policy["way_of"]))
+        return cls(**data | lists | {"policy": made, "protocol": protocol})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.telemetry.tables import Column, Table
@@ -25,13 +26,51 @@ CHUNKS = Table(
     {
         "t_s": _T,
         "site": Column("name", "data centre whose server this is of"),
-        "event": Column("name", "sent or received (all bytes), merged (added up), forwarded (handed to a send queue)"),
+        "event": Column(
+            "name",
+            "sent or received (all bytes), merged (added up), forwarded (handed to a send queue; "
+            "under a scheduler: passed on for others)",
+        ),
         "kind": Column("name", "push or pull"),
         "peer": Column("name", "the other site; empty for the site's own worker"),
         "round": Column("count", "round, from 0"),
         "chunk": Column("count", "chunk, from 0"),
         "bytes": Column("B", "size of the chunk"),
         "begin_s": Column("s", "the sender began to send it, the server began to merge it; otherwise as t_s"),
+        "attempt": Column("count", "at the round, from 0: under a scheduler a round may be begun again"),
+        "source": Column("name", "the site whose chunk it is: under a scheduler others may only pass it on"),
+        "life": Column("count", "how often the site had been started"),
+        "path": Column("name", "sites still to come, joined by >: the receiver first; empty without a scheduler"),
+    },
+)
+
+
+BELIEFS = Table(
+    "beliefs.csv",
+    {
+        "t_s": _T,
+        "from": Column("name", "data centre"),
+        "to": Column("name", "the one at the other end of the tunnel"),
+        "believed_bps": Column("bit/s", "what the scheduler takes its throughput for from now on"),
+    },
+)
+POLICIES = Table(
+    "policies.csv",
+    {
+        "t_s": _T,
+        "version": Column("count", "of the policy, from 1"),
+        "root": Column("name", "a root; there is a row for each"),
+        "quota": Column("", "the part of all bytes that it adds up"),
+        "tree": Column("name", "its tree, every edge of the push as child>parent, with spaces between"),
+    },
+)
+STAGES = Table(
+    "stages.csv",
+    {
+        "t_s": _T,
+        "round": Column("count", "round that begins, from 0"),
+        "attempt": Column("count", "attempt at it, from 0"),
+        "version": Column("count", "of the policy that holds in it"),
     },
 )
 
@@ -52,7 +91,7 @@ class RoundRecord:
 @dataclass(frozen=True)
 class ChunkEvent:
     """One thing that happened to a chunk at the server of `node`; `peer` None stands for the node's own worker. Times
-    are time.time()."""
+    are time.time(). `attempt`, `source`, `life` and `path` say more where there is a scheduler (CHUNKS)."""
 
     t_s: float
     node: int
@@ -63,3 +102,7 @@ class ChunkEvent:
     chunk: int
     size_bytes: int
     begin_s: float
+    attempt: int = 0
+    source: int | None = None
+    life: int = 1
+    path: Sequence[int] = ()

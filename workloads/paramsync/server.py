@@ -173,10 +173,9 @@ def connect(plan: SyncPlan, node: int, peer: int, source: int) -> socket.socket:
     return connection
 
 
-def serve(control: Control, node: int) -> None:
+def serve(control: Control, node: int, plan: SyncPlan) -> None:
     """Be the server of a site until the conductor says bye. Raises OSError and wire.BrokenOffError."""
-    order = control.hear()
-    server = Server(SyncPlan.from_dict(order["plan"]), node, lambda why: control.say("failed", why=why))
+    server = Server(plan, node, lambda why: control.say("failed", why=why))
     listener = server.listen()
     control.say("listening")
     control.hear()

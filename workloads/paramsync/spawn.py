@@ -2,8 +2,9 @@
 
     python -m workloads.paramsync.spawn SOCKET < PROGRAMS
 
-SOCKET is where the conductor listens. PROGRAMS is a JSON list of [role, node, descriptor]; the descriptor is an
-inherited one of a network namespace, null stands for this one. It leaves with 0 when all programs did.
+SOCKET is where the conductor listens. Every line of PROGRAMS is a JSON list of [role, node, descriptor], started at
+once; the descriptor is an inherited one of a network namespace, null stands for this one. It leaves when no program is
+left, with 0 when all did or were killed: of who may be, the conductor is the judge.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ import contextlib
 import ctypes
 import json
 import os
+import selectors
+import signal
+import socket
 import sys
 from pathlib import Path
 
-from workloads.paramsync import server, worker
-from workloads.paramsync.control import SERVER, ConductorGoneError, Control
+from workloads.paramsync import member, server, worker
+from workloads.paramsync.control import SCHEDULER, SERVER, ConductorGoneError, Control
 from workloads.paramsync.ledger import ProtocolError
+from workloads.paramsync.plan import SyncPlan
 from workloads.paramsync.wire import BrokenOffError
 
 TYPE_CHECKING = False
@@ -48,7 +53,15 @@ def be(path: Path, role: str, node: int, namespace: int | None) -> NoReturn:
 def run(control: Control, role: str, node: int) -> int:
     """Serve in that role, and tell the conductor what goes wrong; the exit code."""
     try:
-        (server if role == SERVER else worker).serve(control, node)
+        plan = SyncPlan.from_dict(control.hear()["plan"])
+        if role == SCHEDULER:
+            from workloads.paramsync import planner  # whose strategies take long to import, and nobody else needs
+
+            planner.serve(control, plan)
+        elif role == SERVER:
+            (member if plan.protocol else server).serve(control, node, plan)
+        else:
+            worker.serve(control, node, plan)
     except ConductorGoneError:
         return 1
     except (BrokenOffError, ProtocolError, OSError) as error:
@@ -63,14 +76,51 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         sys.stderr.write(f"{__doc__}\n")
         return 2
-    children = []
-    for role, node, namespace in json.load(sys.stdin):
-        child = os.fork()
-        if child == 0:
-            be(Path(arguments[0]), role, node, namespace)
-        children.append(child)
-    failed = [child for child in children if os.waitpid(child, 0)[1]]
+    near, far = socket.socketpair()
+    far.setblocking(False)
+    signal.set_wakeup_fd(far.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    selector = selectors.DefaultSelector()
+    selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
+    selector.register(near, selectors.EVENT_READ)
+    children: set[int] = set()
+    rest, failed, told = b"", False, True
+    while children or told:
+        for key, _ in selector.select():
+            if key.fileobj is near:
+                near.recv(1 << 10)
+                continue
+            data = os.read(sys.stdin.fileno(), 1 << 16)
+            told = bool(data) and not children
+            if not data:
+                selector.unregister(sys.stdin.fileno())
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                children |= {_fork(Path(arguments[0]), *program) for program in json.loads(line)}
+                told = False
+        failed = _reap(children) or failed
     return 1 if failed else 0
+
+
+def _fork(path: Path, role: str, node: int, namespace: int | None) -> int:
+    child = os.fork()
+    if child == 0:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        be(path, role, node, namespace)
+    return child
+
+
+def _reap(children: set[int]) -> bool:
+    """Let go of those that have ended; whether one of them failed."""
+    failed = False
+    while children:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child == 0:
+            break
+        children.discard(child)
+        failed = failed or (status != 0 and os.waitstatus_to_exitcode(status) != -signal.SIGKILL)
+    return failed
 
 
 if __name__ == "__main__":

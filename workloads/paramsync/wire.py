@@ -1,7 +1,8 @@
 """Messages between servers, and between a worker and its server: a header, then the bytes of a chunk.
 
-Header, in the network's order: kind (1 B), a byte of nothing, sender (2 B), version of the policy (4 B), round (4 B),
-chunk (4 B), bytes that follow (8 B), time.time() of the sender when it began (8 B).
+Header, in the network's order: kind (1 B), nodes still to come (1 B), sender (2 B), version of the policy or attempt
+(4 B), round (4 B), chunk (4 B), bytes that follow (8 B), time.time() of the sender when it began (8 B); then the nodes
+still to come (2 B each), where the whole path travels with the message.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import struct
 import time
 from dataclasses import dataclass
 
-HELLO, PUSH, PULL = 1, 2, 3
-KINDS = {HELLO: "hello", PUSH: "push", PULL: "pull"}
-_HEADER = struct.Struct("!BxHIIIQd")
+HELLO, PUSH, PULL, CONTROL, DONE = 1, 2, 3, 4, 5
+KINDS = {HELLO: "hello", PUSH: "push", PULL: "pull", CONTROL: "control", DONE: "done"}
+_HEADER = struct.Struct("!BBHIIIQd")
 _LONGEST_BYTES = 1 << 28
 
 
@@ -23,7 +24,8 @@ class BrokenOffError(Exception):
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before a chunk: `source` is the node that sends it (or ledger.WORKER)."""
+    """What stands before a chunk: `source` is the node that sends it (or ledger.WORKER), `version` that of the policy;
+    under a scheduler it is the attempt at the round, and `path` has the nodes still to come, the receiver first."""
 
     kind: int
     source: int
@@ -32,14 +34,16 @@ class Header:
     chunk: int = 0
     size_bytes: int = 0
     sent_s: float = 0.0
+    path: tuple[int, ...] = ()
 
 
 def send(connection: socket.socket, header: Header, payload: memoryview | bytes = b"") -> None:
     """Sends one message; returns when the kernel has all of it. Raises OSError."""
     size_bytes = len(payload)
     packed = _HEADER.pack(
-        header.kind, header.source, header.version, header.round, header.chunk, size_bytes, time.time()
-    )
+        header.kind, len(header.path), header.source, header.version, header.round, header.chunk, size_bytes,
+        time.time(),
+    ) + struct.pack(f"!{len(header.path)}H", *header.path)  # fmt: skip
     if size_bytes:
         # One call for both, or the header would travel in a packet of its own.
         sent = connection.sendmsg([packed, payload])
@@ -58,7 +62,12 @@ def receive(connection: socket.socket) -> tuple[Header, bytearray] | None:
         return None
     if got < _HEADER.size:
         raise BrokenOffError(f"only {got} of {_HEADER.size} bytes of a header came")
-    header = Header(*_HEADER.unpack(packed))
+    kind, nodes, *rest = _HEADER.unpack(packed)
+    path = bytearray(2 * nodes)
+    if nodes and connection.recv_into(path, 2 * nodes, socket.MSG_WAITALL) < 2 * nodes:
+        raise BrokenOffError("a path broke off")
+    source, version, round_, chunk, size_bytes, sent_s = rest
+    header = Header(kind, source, version, round_, chunk, size_bytes, sent_s, struct.unpack(f"!{nodes}H", path))
     if header.kind not in KINDS or header.size_bytes > _LONGEST_BYTES:
         raise BrokenOffError(f"a header that is none: {packed.hex()}")
     payload = bytearray(header.size_bytes)

@@ -26,13 +26,28 @@ class Worker:
     def __init__(self, plan: SyncPlan, node: int, connection: socket.socket) -> None:
         self._plan, self._node, self._connection = plan, node, connection
 
-    def rounds(self, start_s: float) -> Iterator[RoundRecord]:
-        """All rounds, the first from time.time() = `start_s` on, each from the end of the one before.
+    def resume(self) -> int:
+        """How many rounds are complete, as a server under a scheduler says. It is given the gradients of the last one
+        again: somebody may still need them."""
+        message = wire.receive(self._connection)
+        if message is None or message[0].kind != wire.HELLO:
+            raise ProtocolError(f"the server does not say which round is complete: {message}")
+        done = message[0].round
+        if done:
+            self._push(done - 1)
+        return done
+
+    def noted(self, round_: int) -> None:
+        """Tell a server under a scheduler that a round's sums have been taken note of."""
+        wire.send(self._connection, wire.Header(wire.DONE, WORKER, round=round_))
+
+    def rounds(self, start_s: float, first: int = 0) -> Iterator[RoundRecord]:
+        """All rounds from `first` on, that from time.time() = `start_s` on, each from the end of the one before.
 
         Raises OSError, wire.BrokenOffError and ProtocolError.
         """
         begin_s = start_s
-        for round_ in range(self._plan.rounds):
+        for round_ in range(first, self._plan.rounds):
             sleep_until(begin_s + self._plan.compute_s[self._node])
             push_s = time.time()
             self._push(round_)
@@ -59,14 +74,16 @@ class Worker:
         return gradients.together(digests[chunk] for chunk in sorted(digests))
 
 
-def serve(control: Control, node: int) -> None:
+def serve(control: Control, node: int, plan: SyncPlan) -> None:
     """Be the worker of a site until the conductor says bye. Raises OSError, wire.BrokenOffError, ProtocolError."""
-    plan = SyncPlan.from_dict(control.hear()["plan"])
     control.say("listening")
     control.hear()
     worker = Worker(plan, node, connect(plan, node, node, WORKER))
     control.say("connected", sockets={})
     while (order := control.hear())["do"] == "run":
-        for record in worker.rounds(order["start_s"]):
+        first = worker.resume() if plan.protocol else 0
+        for record in worker.rounds(order["start_s"], first):
             control.say("round", record=vars(record))
+            if plan.protocol:
+                worker.noted(record.round)
         control.say("done")

@@ -1,0 +1,92 @@
+"""A small wide-area scenario end to end, as a user runs it: tunnels, sums, links that change, the same on every run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from workloads.paramsync.records import ROUNDS
+
+pytestmark = pytest.mark.e2e
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+SCENARIO = """
+name = "row"
+title = "Three sites in a row, and the far one's link halves while it is in use"
+[wan]
+topology = "row-links.toml"
+scale = 10
+trace = "row-trace.csv"
+[sync]
+model = "mobilenet"
+rounds = 2
+[[system]]
+name = "star"
+strategy = "star"
+[[system]]
+name = "chain"
+strategy = "fapt"
+root = "a"
+"""
+LINKS = """
+[[link]]
+between = ["a", "b"]
+rate = "100 Mbit/s"
+delay = "100 us"
+[[link]]
+between = ["b", "c"]
+rate = "50 Mbit/s"
+delay = "50 us"
+"""
+TRACE = "t_s,link,attribute,value\n1.5,c->b,rate_bps,25e6\n1.5,b->c,rate_bps,25e6\n"
+
+
+@pytest.fixture(scope="module")
+def folders(orrery: Run, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The results of two runs."""
+    folder = tmp_path_factory.mktemp("row")
+    for name, text in (("row.toml", SCENARIO), ("row-links.toml", LINKS), ("row-trace.csv", TRACE)):
+        (folder / name).write_text(text)
+    found = []
+    for number in range(2):
+        ended = orrery("run", folder / "row.toml", "--results", folder / f"results{number}")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        found.append(folder / f"results{number}" / "row")
+    return found
+
+
+def test_every_site_holds_the_direct_sum_and_all_accounts_agree(folders: list[Path]) -> None:
+    verdict = json.loads((folders[0] / "manifest.json").read_text())["verdict"]
+    assert list(verdict) == ["star", "chain"]
+    assert all(check["ok"] for checks in verdict.values() for check in checks)
+    assert {check["what"] for check in verdict["star"]} >= {
+        "every site holds the direct sum",
+        "every account of every link agrees",
+    }
+
+
+def test_the_simulation_foretells_the_packets(folders: list[Path]) -> None:
+    rows = json.loads((folders[0] / "validation.json").read_text())
+    simulated = {row["system"]: row for row in rows if row["prediction"] == "chunks on shared links"}
+    for row in simulated.values():
+        assert abs(row["relative_error"]) < 0.15
+
+
+def test_links_change_at_the_exact_moment(folders: list[Path]) -> None:
+    for system in ("star", "chain"):
+        events = [json.loads(line) for line in (folders[0] / system / "events.jsonl").read_text().splitlines()]
+        (changed,) = (event for event in events if event["event"] == "links changed")
+        rounds = ROUNDS.read(folders[0] / system / "rounds.csv")
+        assert changed["t_s"] == pytest.approx(min(rounds.numbers("begin_s")) + 1.5, abs=1e-5)
+
+
+def test_two_runs_are_the_same_to_the_byte(folders: list[Path]) -> None:
+    for system in ("star", "chain"):
+        for file in ("rounds.csv", "chunks.csv", "tunnels.csv", "wan-links.csv", "manifest.json", "events.jsonl"):
+            one, other = ((folder / system / file).read_bytes() for folder in folders)
+            assert one == other, f"{system}/{file}"
