@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Generic
+from typing import Generic, Literal
 
 from controllers.netstorm import auxiliary
 from controllers.netstorm.messages import (
@@ -34,6 +34,7 @@ from controllers.netstorm.messages import (
     V,
 )
 
+What = Literal["merged", "handed"]
 LIMIT_BYTES = 2_000_000_000
 GO_ON = 0.2
 
@@ -42,7 +43,7 @@ class Node(Generic[V]):
     """One data centre: its worker and its server.
 
     sizes: bytes of each chunk; own: the worker's gradients by round and chunk; add: the sum of two, which changes
-    neither; merged: told of every contribution that counts, as (stage, chunk, who it is from).
+    neither; noted: told what counts, as (merged or handed to a queue, stage, chunk, push, from or to whom).
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Node(Generic[V]):
         incarnation: int = 1,
         complete: int = 0,
         limit_bytes: int = LIMIT_BYTES,
-        merged: Callable[[Stage, int, str], None] | None = None,
+        noted: Callable[[What, Stage, int, bool, str], None] | None = None,
     ) -> None:
         self.name, self.incarnation, self.complete = name, incarnation, complete
         self.stage: Stage = (0, 0)
@@ -74,7 +75,7 @@ class Node(Generic[V]):
         self._handed = 0
         self._stopped = False
         self._seen: dict[str, int] = {}
-        self._merged = merged
+        self._noted = noted
         self._orders: list[Order[V]] = []
 
     def start(self) -> list[Order[V]]:
@@ -200,8 +201,8 @@ class Node(Generic[V]):
         if source not in missing:
             return
         missing.discard(source)
-        if self._merged is not None:
-            self._merged(self.stage, chunk, source)
+        if self._noted is not None:
+            self._noted("merged", self.stage, chunk, True, source)
         self._sums[chunk] = self._add(self._sums[chunk], value) if chunk in self._sums else value
         if missing:
             return
@@ -223,6 +224,8 @@ class Node(Generic[V]):
             self._orders.append(Complete(self.complete, dict(self._results)))
 
     def _send(self, chunk: int, push: bool, target: str, value: V) -> None:
+        if self._noted is not None:
+            self._noted("handed", self.stage, chunk, push, target)
         self._enqueue(Data(self.stage, chunk, push, self.name, (target,), value))
         self._spread()
 

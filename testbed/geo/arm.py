@@ -22,6 +22,7 @@ from controllers.sdn.config import Config
 from controllers.sdn.control import Client
 from testbed.errors import NotValid, exit_code
 from testbed.geo.records import TUNNELS, WAN_LINKS
+from testbed.geo.scheduled import Strikes, chunk_events, write_record
 from testbed.net import probe
 from testbed.net.emulation import Emulation
 from testbed.net.overlay import Overlay
@@ -41,8 +42,8 @@ from workloads.paramsync.records import CHUNKS, ROUNDS, ChunkEvent, RoundRecord
 
 CONTROLLER_PORT = 6653
 SCRATCH = Path("/run/orrery")
-SETTLE_S, LEAD_S, TIMEOUT_S = 1.1, 0.5, 7200.0
-"""Open vSwitch hands its counters on twice a second; programs hear of a start before it; rounds may take this long."""
+SETTLE_S, LEAD_S = 1.1, 0.5
+"""Open vSwitch hands its counters on twice a second; programs hear of a start before it."""
 
 
 class WideArm:
@@ -106,16 +107,26 @@ class WideArm:
 
     def _synchronise(self, overlay: Overlay, events: EventLog) -> Conductor:
         namespaces = {node: overlay.namespace(site) for node, site in enumerate(self.sync.sites)}
-        with Conductor(self.sync, SCRATCH / "sync.sock", TIMEOUT_S, self._on_round) as conductor:
-            programs = start_programs(SCRATCH / "sync.sock", len(self.sync.sites), namespaces)
+        with Conductor(self.sync, SCRATCH / "sync.sock", self.plan["watchdog_s"], self._on_round) as conductor:
+            protocol = self.sync.protocol
+            if protocol is not None:
+                Path(protocol.folder).mkdir(parents=True)
+            at = None if protocol is None else protocol.scheduler
+            programs = start_programs(SCRATCH / "sync.sock", len(self.sync.sites), namespaces, at)
+            strikes = Strikes(self.sync, self.plan["fire"], overlay, conductor, programs, namespaces)
             conductor.gather()
             self.status.say(stage="programs")
             start_s = time.time() + LEAD_S
-            records, noted = conductor.run(start_s, list(self._timers(start_s, events)))
+            timers = [*self._timers(start_s, events), *strikes.timers(start_s, self.epoch_s, events)]
+            records, noted = conductor.run(start_s, timers)
+            strikes.mend()
         if programs.wait(ENDS_WITHIN_S) != 0:
             raise NotValid(f"a program ended with exit code {programs.returncode}")
         self.status.say(stage="rounds")
         self._write_rounds(records)
+        if protocol is not None:
+            noted = chunk_events(Path(protocol.folder))
+            write_record(Path(protocol.folder), self.out, self.epoch_s)
         self._write_chunks(noted)
         check_sums(self.sync, records)
         self.status.say(stage="sums")
@@ -178,7 +189,9 @@ class WideArm:
                 peer = "" if event.peer is None else sites[event.peer]
                 writer.row(
                     event.t_s - self.epoch_s, sites[event.node], event.event, event.kind, peer, event.round,
-                    event.chunk, event.size_bytes, event.begin_s - self.epoch_s,
+                    event.chunk, event.size_bytes, event.begin_s - self.epoch_s, event.attempt,
+                    sites[event.node if event.source is None else event.source], event.life,
+                    "" if event.via is None else sites[event.via], ">".join(sites[one] for one in event.path),
                 )  # fmt: skip
 
     def _write_manifest(self, conductor: Conductor, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:

@@ -20,6 +20,7 @@ from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_
 from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Guest, Machine
 from testbed.errors import NotValid
+from testbed.geo import consistency
 from testbed.geo.experiment import System, WideExperiment
 from testbed.geo.summary import check_accounts, summarise
 from testbed.geo.validation import validate
@@ -126,6 +127,8 @@ class WideCampaign:
         for one in summary["systems"]:
             agree = {"what": "every site holds the direct sum", "ok": one["digests_agree"]}
             checks[one["system"]].append(agree | {"detail": f"{one['rounds']} rounds"})
+            if "protocol" in one:
+                checks[one["system"]] += consistency.check(folder / one["system"])
         outcome = WideOutcome(folder, summary, validation, checks)
         for file, content in (
             ("summary.json", summary),

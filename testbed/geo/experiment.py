@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controllers.netstorm import strategies
+from controllers.netstorm.auxiliary import MOST_PATHS
+from controllers.netstorm.named import Choice
 from controllers.netstorm.overlay import Overlay
 from controllers.netstorm.tree import Plan
 from controllers.netstorm.tree import Tree as PlannedTree
 from testbed.errors import InputError
+from testbed.geo.fire import Strike, script
 from testbed.geo.keys import EACH, SystemKeys, WideScenario
 from testbed.geo.prediction import Prediction, overlay_of, predict
 from testbed.net.transport import Transport
@@ -23,10 +25,13 @@ from testbed.net.wan.model import Wan
 from testbed.net.wan.sources import load
 from workloads.paramsync import tensors
 from workloads.paramsync.plan import Policy, SyncPlan, Tree, Way
+from workloads.paramsync.protocol import Protocol, Tunnel
 
 PROJECT = Path(__file__).resolve().parents[2]
 FOLDERS = (PROJECT / "wan", PROJECT.parent / "shared" / "data" / "wan")
 PORT = 5300
+DISK = "/run/orrery/disk"
+"""What sites under a scheduler have on disk, in the guest."""
 HORIZON_S = 7200.0
 """So long the rates are drawn again, if they are: no run lasts longer."""
 
@@ -56,6 +61,11 @@ class WideExperiment:
     transport: Transport
     systems: tuple[System, ...]
 
+    @property
+    def fire(self) -> list[Strike]:
+        """What strikes every system."""
+        return script(self.scenario.fire, self.scenario.measure.seed, self.wan.names, self.wan.tunnels)
+
     def arm_plan(self, system: System) -> dict[str, Any]:
         """What the arm of a system is told, for JSON."""
         keys = self.scenario.wan
@@ -70,6 +80,8 @@ class WideExperiment:
             "changes": [dataclasses.astuple(change) for change in self.changes],
             "transport": dataclasses.asdict(self.transport),
             "sync": system.sync.to_dict(),
+            "watchdog_s": self.scenario.sync.watchdog,
+            "fire": [dataclasses.astuple(one) for one in self.fire],
         }
 
 
@@ -112,30 +124,23 @@ def _systems(
     for root in wan.names if system.root == EACH else (system.root,):
         name = f"{system.name}-{wan.number(root)}" if system.root == EACH and root else system.name
         plan = _plan(scenario, system, overlay_of(wan), root)
-        sync = _sync(scenario, wan, plan)
+        sync = _sync(scenario, system, wan, plan, root)
         yield System(name, system.name, plan, sync, predict(scenario, wan, plan, sync, changes), root == own)
 
 
 def _plan(scenario: WideScenario, system: SystemKeys, overlay: Overlay, root: str | None) -> Plan:
+    sizes, size = _sizes(scenario)
+    return Choice(system.strategy, root, system.roots, system.arity).decide(overlay, sizes, size)
+
+
+def _sizes(scenario: WideScenario) -> tuple[list[int], int]:
+    """The tensors, scaled and in the order of a backward pass, and how large a chunk may be, in elements."""
     sizes = tensors.scaled(tensors.tensors(scenario.sync.model), scenario.wan.scale)
-    sizes.reverse()  # the order of a backward pass
-    size = max(1, round(scenario.sync.chunk_elements / scenario.wan.scale))
-    if system.strategy == "star":
-        return strategies.star(overlay, sizes, [root] if root else (), chunk_elements=size)
-    if system.strategy == "k-ary":
-        return strategies.k_ary(overlay, sizes, root, arity=system.arity, chunk_elements=size)
-    if system.strategy == "multi-root":
-        return strategies.multi_root(overlay, sizes, system.roots, chunk_elements=size)
-    rest = {
-        "binary": strategies.binary,
-        "spanning": strategies.spanning,
-        "packed": strategies.packed,
-        "fapt": strategies.fapt,
-    }
-    return rest[system.strategy](overlay, sizes, root, chunk_elements=size)
+    sizes.reverse()
+    return sizes, max(1, round(scenario.sync.chunk_elements / scenario.wan.scale))
 
 
-def _sync(scenario: WideScenario, wan: Wan, plan: Plan) -> SyncPlan:
+def _sync(scenario: WideScenario, system: SystemKeys, wan: Wan, plan: Plan, root: str | None) -> SyncPlan:
     keys, names = scenario.sync, wan.names
     compute_s = keys.compute if isinstance(keys.compute, tuple) else (keys.compute,) * len(names)
     ways = tuple(Way(_tree(way.push, names), _tree(way.pull, names)) for way in plan.ways)
@@ -150,6 +155,39 @@ def _sync(scenario: WideScenario, wan: Wan, plan: Plan) -> SyncPlan:
         merge_bytes_per_s=keys.merge_rate / 8 / scenario.wan.scale if keys.merge_rate else None,
         seed=scenario.measure.seed,
         congestion_control=scenario.transport.congestion_control,
+        protocol=_protocol(scenario, system, wan, root) if system.scheduled else None,
+    )
+
+
+def _protocol(scenario: WideScenario, system: SystemKeys, wan: Wan, root: str | None) -> Protocol:
+    keys, scale = scenario.scheduler, scenario.wan.scale
+    if keys.site not in (None, *wan.names):
+        raise InputError("scheduler.site", f"{keys.site} is no site", f"sites are {', '.join(wan.names)}")
+    sizes, size = _sizes(scenario)
+    number = {name: i for i, name in enumerate(wan.names)}
+    believed_bps = None if keys.believed is None else keys.believed / scale
+    tunnels = (
+        Tunnel(number[one.source], number[one.target], believed_bps or one.throughput_bps, one.latency_s)
+        for one in overlay_of(wan).tunnels
+    )
+    return Protocol(
+        tunnels=tuple(tunnels),
+        scheduler=0 if keys.site is None else number[keys.site],
+        strategy=system.strategy,
+        root=root,
+        roots=system.roots,
+        tensors=tuple(sizes),
+        chunk_elements=size,
+        awareness=system.awareness,
+        paths=MOST_PATHS if system.auxiliary else 0,
+        probe_bytes=max(1, round(keys.probe / scale)),
+        look_s=keys.look,
+        report_change=keys.report_change,
+        decide_change=keys.decide_change,
+        limit_bytes=max(1, round(keys.backpressure / scale)),
+        detect_s=keys.detect * scale,
+        late_s=scenario.fire.late,
+        folder=DISK,
     )
 
 

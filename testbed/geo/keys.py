@@ -12,6 +12,7 @@ from testbed.units import Delay, Rate, Size
 from workloads.paramsync.tensors import CHUNK_ELEMENTS, MODELS
 
 Strategy = Literal["star", "k-ary", "binary", "spanning", "packed", "fapt", "multi-root"]
+MESHED = ("star", "k-ary", "binary")
 EACH = "each"
 
 
@@ -48,13 +49,15 @@ class WanTransportKeys(Part):
 
 class SyncKeys(Part):
     """What is synchronised, unscaled. `compute` is how long workers compute in a round, one for all or one for each
-    site; `merge_rate` how fast a server adds up what its children push."""
+    site; `merge_rate` how fast a server adds up what its children push. When no site has ended a round for `watchdog`,
+    in virtual time and unscaled, the run fails with the state of every node."""
 
     model: str = "alexnet"
     chunk_elements: Annotated[int, Field(ge=1000, le=100_000_000)] = CHUNK_ELEMENTS
     rounds: Annotated[int, Field(ge=1, le=10_000)] = 3
     compute: Delay | tuple[Delay, ...] = 0.1
     merge_rate: Rate | None = 8 * 10**9
+    watchdog: Annotated[Delay, Field(gt=0)] = 7200.0
 
     @model_validator(mode="after")
     def _known(self) -> SyncKeys:
@@ -65,13 +68,24 @@ class SyncKeys(Part):
 
 class SystemKeys(Part):
     """One way to synchronise. `root` is a site, or "each" for one run with every site as its root (not for multi-root);
-    `arity` is of k-ary trees, `roots` how many roots multi-root has (none: all sites)."""
+    `arity` is of k-ary trees, `roots` how many roots multi-root has (none: all sites).
+
+    With `scheduler` sites ask one before every round; `awareness` (it learns throughputs and decides anew) and
+    `auxiliary` (chunks go around long queues) imply it. Not for trees that use pairs without a tunnel."""
 
     name: Name
     strategy: Strategy
     root: str | None = None
     arity: Annotated[int, Field(ge=1, le=64)] = 3
     roots: Annotated[int, Field(ge=1, le=1000)] | None = None
+    scheduler: bool = False
+    awareness: bool = False
+    auxiliary: bool = False
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether its sites ask a scheduler."""
+        return self.scheduler or self.awareness or self.auxiliary
 
     @model_validator(mode="after")
     def _fitting(self) -> SystemKeys:
@@ -79,7 +93,37 @@ class SystemKeys(Part):
             raise ValueError("multi-root chooses its roots itself: leave root out")
         if self.strategy != "multi-root" and self.roots is not None:
             raise ValueError("roots is for multi-root")
+        if self.scheduled and self.strategy in MESHED:
+            raise ValueError(f"a scheduler decides on tunnels, and {self.strategy} uses pairs without one")
         return self
+
+
+class SchedulerKeys(Part):
+    """The scheduler of systems that have one. `site` is where it runs (none: the first), `believed` the throughput that
+    it takes every tunnel to have at first (none: what they have). Messages of `probe` and more tell a throughput; it
+    looks every `look` (unscaled); reports and policies are due beyond relative changes. A worker stops while
+    `backpressure` waits to be sent. A tunnel over which nothing is answered for `detect` times the scale is taken to be
+    cut."""
+
+    site: str | None = None
+    believed: Rate | None = None
+    probe: Annotated[Size, Field(ge=1)] = 2_000_000
+    look: Annotated[Delay, Field(gt=0)] = 5.0
+    report_change: Annotated[float, Field(ge=0, le=10)] = 0.1
+    decide_change: Annotated[float, Field(ge=0, le=10)] = 0.1
+    backpressure: Annotated[Size, Field(ge=1)] = 2_000_000_000
+    detect: Annotated[Delay, Field(ge=0.3, le=60)] = 1.5
+
+
+class FireKeys(Part):
+    """What strikes systems with a scheduler, by the seed: `kills` of sites and `cuts` of tunnels per minute, each for
+    `away` on average, until `until`; control messages come `late` later on average, and out of order. Unscaled."""
+
+    kills: Annotated[float, Field(ge=0, le=60)] = 0.0
+    cuts: Annotated[float, Field(ge=0, le=60)] = 0.0
+    away: Annotated[Delay, Field(gt=0)] = 10.0
+    late: Delay = 0.0
+    until: Delay = 60.0
 
 
 class WanMeasureKeys(Part):
@@ -98,6 +142,8 @@ class WideScenario(Part):
     transport: WanTransportKeys = WanTransportKeys()
     sync: SyncKeys = SyncKeys()
     system: Annotated[tuple[SystemKeys, ...], Field(min_length=1, max_length=32)]
+    scheduler: SchedulerKeys = SchedulerKeys()
+    fire: FireKeys = FireKeys()
     measure: WanMeasureKeys = WanMeasureKeys()
 
     @model_validator(mode="after")
@@ -107,6 +153,10 @@ class WideScenario(Part):
             raise ValueError("two systems have the same name")
         if self.measure.baseline is not None and self.measure.baseline not in names:
             raise ValueError(f"measure.baseline {self.measure.baseline} is no system; there are {', '.join(names)}")
+        if self.fire.kills + self.fire.cuts + self.fire.late and not all(system.scheduled for system in self.system):
+            raise ValueError("fire is for systems with a scheduler: the others stop at the first thing that breaks")
+        if self.fire.cuts and not self.wan.tunnels:
+            raise ValueError("fire.cuts is of tunnels, and wan.tunnels is off")
         if not 1e-3 <= self.transport.rto_min * self.wan.scale <= 120:
             raise ValueError("transport.rto_min must be 1 ms to 120 s once multiplied by the scale")
         return self

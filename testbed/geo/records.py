@@ -33,6 +33,24 @@ POLICIES = Table(
         "tree": Column("name", 'every "child>parent" of the root\'s tree, with spaces between'),
     },
 )
+STAGES = Table(
+    "stages.csv",
+    {
+        "t_s": Column("s", "virtual time since the arm's epoch, when the scheduler began it"),
+        "round": Column("count", "round, from 0"),
+        "attempt": Column("count", "attempt at it, from 0"),
+        "version": Column("count", "of the policy that holds in it"),
+    },
+)
+CONTROL = Table(
+    "control.csv",
+    {
+        "t_s": Column("s", "virtual time since the arm's epoch, when the scheduler heard it"),
+        "message": Column("name", "request (TRP: gradients are there), hello (started again), link (cut or back)"),
+        "site": Column("name", "who says it"),
+        "life": Column("count", "how often the site had been started"),
+    },
+)
 WAN_LINKS = Table(
     "wan-links.csv",
     {

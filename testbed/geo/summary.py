@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from testbed.geo import consistency
 from testbed.geo.experiment import System, WideExperiment
 from testbed.geo.records import TUNNELS, WAN_LINKS
 from testbed.report.wide import KIND
@@ -46,7 +47,7 @@ def system_summary(folder: Path, system: System) -> dict[str, Any]:
         "chunk_events": dict(sorted(Counter(chunks.text("event")).items())),
         "wan_bytes": _total(end, "tx_bytes") - _total(begin, "tx_bytes"),
         "wan_drops": _total(end, "dropped_packets") - _total(begin, "dropped_packets"),
-    }
+    } | ({"protocol": consistency.counts(folder)} if system.sync.protocol else {})
 
 
 def _total(records: Records, column: str) -> int:

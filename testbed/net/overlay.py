@@ -129,10 +129,22 @@ class Overlay:
         for a, b in self.directed():
             self._dig(a, b)
         for a, b in self.directed():
-            peer = Peer(self._keys[b, a], self._gateway_ip(b), self._port(a))
-            self.stations[a].wireguard.set_peer(self._devices[a, b], peer)
+            self.stations[a].wireguard.set_peer(self._devices[a, b], self._peer(a, b))
         for site in self.wan.names:
             self._address(site)
+
+    def cut(self, a: str, b: str) -> None:
+        """Cuts the tunnel between two sites, both ways: its ends forget each other. Raises KernelRefused."""
+        for site, peer in ((a, b), (b, a)):
+            self.stations[site].wireguard.remove_peer(self._devices[site, peer], self._keys[peer, site])
+
+    def mend(self, a: str, b: str) -> None:
+        """Makes a tunnel that was cut whole again; keys are agreed on anew. Raises KernelRefused."""
+        for site, peer in ((a, b), (b, a)):
+            self.stations[site].wireguard.set_peer(self._devices[site, peer], self._peer(site, peer))
+
+    def _peer(self, site: str, peer: str) -> Peer:
+        return Peer(self._keys[peer, site], self._gateway_ip(peer), self._port(site))
 
     def _sysctls(self) -> dict[str, str]:
         """A site forwards packets of pairs without a tunnel, also such as come in by one tunnel and go by another."""
@@ -199,7 +211,7 @@ class Overlay:
         shown = self.stations[site].wireguard.read(device.ifindex)
         expect(where, "public key", self._keys[site, peer].hex(), shown.key.hex())
         expect(where, "port", self._port(peer), shown.port)
-        wanted = Peer(self._keys[peer, site], self._gateway_ip(peer), self._port(site))
+        wanted = self._peer(site, peer)
         if shown.peer != wanted:
             raise FabricMismatch(where, "peer", wanted, shown.peer)
         return {

@@ -23,6 +23,7 @@ _CONTROLLER, _GET_FAMILY, _FAMILY_ID, _FAMILY_NAME = 0x10, 3, 1, 2
 _GET_DEVICE, _SET_DEVICE, _VERSION = 0, 1, 1
 _IFINDEX, _PRIVATE_KEY, _PUBLIC_KEY, _LISTEN_PORT, _PEERS = 1, 3, 4, 6, 8
 _PEER_KEY, _PEER_ENDPOINT, _PEER_HANDSHAKE, _PEER_RECEIVED, _PEER_SENT, _PEER_ADDRESSES = 1, 4, 6, 7, 8, 9
+_PEER_FLAGS, _REMOVE = 3, 1
 _ADDRESS_FAMILY, _ADDRESS_IP, _ADDRESS_PREFIX = 1, 2, 3
 # struct sockaddr_in: family in the machine's order, port and address in the network's
 _ENDPOINT_FAMILY, _ENDPOINT_REST = struct.Struct("=H"), struct.Struct("!H4s8x")
@@ -86,6 +87,11 @@ class WireGuardSocket:
         described = attribute(_PEER_KEY, peer.key) + attribute(_PEER_ENDPOINT, endpoint)
         described += nested(_PEER_ADDRESSES, nested(0, address))
         self._set(u32(_IFINDEX, ifindex) + nested(_PEERS, nested(0, described)), f"the peer {peer.ip} of {ifindex}")
+
+    def remove_peer(self, ifindex: int, key: bytes) -> None:
+        """Has a device forget its peer: nothing goes out any more, and nothing is let in. Raises KernelRefused."""
+        described = attribute(_PEER_KEY, key) + u32(_PEER_FLAGS, _REMOVE)
+        self._set(u32(_IFINDEX, ifindex) + nested(_PEERS, nested(0, described)), f"to remove the peer of {ifindex}")
 
     def read(self, ifindex: int) -> Device:
         """A device as it is; raises KernelRefused."""

@@ -175,7 +175,7 @@ def files(folder: Path, system: System, end_s: tuple[float, float], received: in
     with CHUNKS.writer(folder / CHUNKS.file) as writer:
         for round_, begin_s in enumerate((1.0, end_s[0])):
             for row in journey(system, round_, begin_s + 2):
-                writer.row(*row)
+                writer.row(*row, 0, row[1], 1, "", "")
     with TUNNELS.writer(folder / TUNNELS.file) as writer:
         writer.row("a", "b", 10_000_000, 0.1, 9.1e6)
     with WAN_LINKS.writer(folder / WAN_LINKS.file) as writer:

@@ -20,7 +20,7 @@ import numpy as np
 
 from controllers.netstorm.awareness import Receiver, Settings
 from controllers.netstorm.messages import Answer, Complete, Data, Order, Report, Routes, ToScheduler, Transmit
-from controllers.netstorm.node import Node
+from controllers.netstorm.node import Node, What
 from workloads.paramsync import wire
 from workloads.paramsync.control import Control
 from workloads.paramsync.disk import Disk
@@ -30,7 +30,7 @@ from workloads.paramsync.late import Late
 from workloads.paramsync.ledger import WORKER, ProtocolError
 from workloads.paramsync.lines import End, Lines
 from workloads.paramsync.plan import SyncPlan
-from workloads.paramsync.records import FORWARDED, MERGED, RECEIVED, SENT
+from workloads.paramsync.records import FORWARDED, MERGED, RECEIVED, RELAYED, SENT
 from workloads.paramsync.relay import Relay
 from workloads.paramsync.tensors import FP32_BYTES
 from workloads.training import sockets
@@ -59,7 +59,7 @@ class Member:
         self._node: Node[Value] = Node(
             plan.sites[node], [FP32_BYTES * elements for elements in plan.chunks], self._own, np.add,
             incarnation=self._disk.life, complete=self._disk.complete, limit_bytes=self._protocol.limit_bytes,
-            merged=self._merged,
+            noted=self._noted,
         )  # fmt: skip
         ends = [End(peer, (plan.ips[peer], plan.port)) for peer in self._protocol.peers(node)]
         at = self._protocol.scheduler
@@ -118,7 +118,8 @@ class Member:
         if header.kind not in (wire.PUSH, wire.PULL) or len(payload) != wanted or header.path[:1] != (self._number,):
             self.broken(f"{self._plan.sites[peer]} sent {header}")
             return
-        self._note(RECEIVED, header, peer, len(payload), header.sent_s)
+        event = RECEIVED if len(header.path) == 1 else RELAYED
+        self._note(event, header, header.source, len(payload), header.sent_s, peer)
         self._probe(peer, len(payload), header.sent_s)
         names = self._plan.sites
         path = tuple(names[number] for number in header.path)
@@ -128,15 +129,14 @@ class Member:
         if data.push and len(path) == 1:
             self._to_merge.put((data, len(payload)))
             return
-        if len(path) > 1:
-            self._note(FORWARDED, header, header.path[1], len(payload), time.time())
         with self._lock:
             self._do(self._node.arrived(data))
 
     def sent(self, peer: int, header: wire.Header | None, begin_s: float) -> None:
         """A chunk is off, or lost (lines.Owner)."""
         if header is not None:
-            self._note(SENT, header, peer, FP32_BYTES * self._plan.chunks[header.chunk], begin_s)
+            size_bytes = FP32_BYTES * self._plan.chunks[header.chunk]
+            self._note(SENT, header, header.path[-1], size_bytes, begin_s, peer)
         with self._lock:
             self._do(self._node.sent(self._plan.sites[peer]))
 
@@ -287,18 +287,24 @@ class Member:
             header = wire.Header(wire.PULL, self._number, round=order.round - 1, chunk=chunk)
             self._to_worker.put((header, value.data.cast("B")))
 
-    def _merged(self, stage: tuple[int, int], chunk: int, source: str) -> None:
+    def _noted(self, what: What, stage: tuple[int, int], chunk: int, push: bool, other: str) -> None:
+        """What the node has merged or handed to a queue, as an event."""
+        peer, now_s = self._numbers[other], time.time()
+        header = wire.Header(wire.PUSH if push else wire.PULL, self._number, stage[1], stage[0] - 1, chunk)
         size_bytes = FP32_BYTES * self._plan.chunks[chunk]
-        peer = self._numbers[source]
-        header = wire.Header(wire.PUSH, peer, stage[1], stage[0] - 1, chunk, path=(self._number,))
-        peer = WORKER if peer == self._number else peer
-        self._note(MERGED, header, peer, size_bytes, self._merge_began_s or time.time())
+        if what == "handed":
+            self._note(FORWARDED, header, peer, size_bytes, now_s)
+        else:
+            whom = WORKER if peer == self._number else peer
+            self._note(MERGED, header, whom, size_bytes, self._merge_began_s or now_s)
 
-    def _note(self, event: str, header: wire.Header, peer: int, size_bytes: int, begin_s: float) -> None:
+    def _note(
+        self, event: str, header: wire.Header, peer: int, size_bytes: int, begin_s: float, via: int | None = None
+    ) -> None:
         whom = None if peer == WORKER else peer
         row = [
             time.time(), self._number, event, wire.KINDS[header.kind], whom, header.round, header.chunk, size_bytes,
-            begin_s, header.version, header.source, self._disk.life, list(header.path),
+            begin_s, header.version, header.source, self._disk.life, via, list(header.path),
         ]  # fmt: skip
         os.write(self._events, json.dumps(row).encode() + b"\n")
 

@@ -129,7 +129,7 @@ class Planner:
             if isinstance(message, Report):
                 self._note(BELIEF, message.source, message.target, message.throughput_bps)
             else:
-                self._note(HEARD, *body)
+                self._note(HEARD, body[0], message.node, message.incarnation)
             self._carry(self._scheduler.heard(message))
 
     def _look(self) -> None:

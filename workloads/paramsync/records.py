@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from testbed.telemetry.tables import Column, Table
 
-SENT, RECEIVED, MERGED, FORWARDED = "sent", "received", "merged", "forwarded"
+SENT, RECEIVED, MERGED, FORWARDED, RELAYED = "sent", "received", "merged", "forwarded", "relayed"
 _T = Column("s", "virtual time since the arm's epoch")
 
 ROUNDS = Table(
@@ -28,11 +28,11 @@ CHUNKS = Table(
         "site": Column("name", "data centre whose server this is of"),
         "event": Column(
             "name",
-            "sent or received (all bytes), merged (added up), forwarded (handed to a send queue; "
-            "under a scheduler: passed on for others)",
+            "sent or received (all bytes), merged (added up), forwarded (handed to a send queue); under a scheduler "
+            "also relayed (received for somebody else, and handed on)",
         ),
         "kind": Column("name", "push or pull"),
-        "peer": Column("name", "the other site; empty for the site's own worker"),
+        "peer": Column("name", "the other end of the chunk's edge of the tree; empty for the site's own worker"),
         "round": Column("count", "round, from 0"),
         "chunk": Column("count", "chunk, from 0"),
         "bytes": Column("B", "size of the chunk"),
@@ -40,37 +40,8 @@ CHUNKS = Table(
         "attempt": Column("count", "at the round, from 0: under a scheduler a round may be begun again"),
         "source": Column("name", "the site whose chunk it is: under a scheduler others may only pass it on"),
         "life": Column("count", "how often the site had been started"),
-        "path": Column("name", "sites still to come, joined by >: the receiver first; empty without a scheduler"),
-    },
-)
-
-
-BELIEFS = Table(
-    "beliefs.csv",
-    {
-        "t_s": _T,
-        "from": Column("name", "data centre"),
-        "to": Column("name", "the one at the other end of the tunnel"),
-        "believed_bps": Column("bit/s", "what the scheduler takes its throughput for from now on"),
-    },
-)
-POLICIES = Table(
-    "policies.csv",
-    {
-        "t_s": _T,
-        "version": Column("count", "of the policy, from 1"),
-        "root": Column("name", "a root; there is a row for each"),
-        "quota": Column("", "the part of all bytes that it adds up"),
-        "tree": Column("name", "its tree, every edge of the push as child>parent, with spaces between"),
-    },
-)
-STAGES = Table(
-    "stages.csv",
-    {
-        "t_s": _T,
-        "round": Column("count", "round that begins, from 0"),
-        "attempt": Column("count", "attempt at it, from 0"),
-        "version": Column("count", "of the policy that holds in it"),
+        "via": Column("name", "the site at the other end of the tunnel it was sent over; empty without a scheduler"),
+        "path": Column("name", "sites still to come, joined by >, when it was sent; empty without a scheduler"),
     },
 )
 
@@ -105,4 +76,5 @@ class ChunkEvent:
     attempt: int = 0
     source: int | None = None
     life: int = 1
+    via: int | None = None
     path: Sequence[int] = ()
