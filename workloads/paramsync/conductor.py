@@ -156,8 +156,10 @@ class Conductor:
                 os.kill(program.pid, signal.SIGKILL)
 
     def revive(self, node: int) -> None:
-        """Expects a site's programs, which somebody starts again, and has them go on where its disk says."""
+        """Expects a site's programs, which somebody starts again, and has them go on where its disk says; the run then
+        does not end without them."""
         self._reviving.add(node)
+        self._waiting.add((WORKER, node))
 
     def _lead_on(self, node: int) -> None:
         """Tells a revived pair what is next, once both have done what was before."""
