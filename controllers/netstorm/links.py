@@ -7,21 +7,35 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
-from controllers.netstorm.rates import in_turns, max_min
+from controllers.netstorm.rates import ROUNDING, alpha_fair, in_turns, max_min
 
 F = TypeVar("F", bound=Hashable)
+ACK_ROUNDS = 2
+"""Acknowledgements are hundredths of what they acknowledge: two turns are exact to ten-thousandths."""
 
 
 class Fluid(Generic[F]):
-    """Flows in progress. `turn` says in which order flows go first; without it they share max–min fairly.
+    """Flows in progress. `turn` says in which order flows go first; without it they share max–min fairly, or as TCP
+    does (`tcp`; see `rates.alpha_fair`).
 
-    Only flows that are tied to a change by links they share, directly or through others, get new rates.
+    `ack` is the part of a flow's rate that its acknowledgements take of the links that `back` names for it; what flows
+    back at the same time (`pair` names that flow) carries some of them. Only flows that are tied to a change by links
+    they share, directly or through others, get new rates.
     """
 
-    def __init__(self, capacity_bps: Mapping[str, float], turn: Callable[[F], tuple[int, ...]] | None = None) -> None:
+    def __init__(
+        self,
+        capacity_bps: Mapping[str, float],
+        turn: Callable[[F], tuple[int, ...]] | None = None,
+        *,
+        tcp: bool = False,
+        ack: float = 0.0,
+        back: Callable[[F], tuple[tuple[str, ...], F]] | None = None,
+    ) -> None:
         self.now_s = 0.0
         self._capacity_bps = dict(capacity_bps)
-        self._turn = turn
+        self._turn, self._tcp = turn, tcp
+        self._ack, self._back = ack, back if ack else None
         self._links: dict[F, tuple[str, ...]] = {}
         self._on: dict[str, dict[F, None]] = {link: {} for link in capacity_bps}
         self._left_bits: dict[F, float] = {}
@@ -35,10 +49,10 @@ class Fluid(Generic[F]):
         """Begin a flow that is not in progress."""
         self._links[flow], self._left_bits[flow], self._since_s[flow] = links, size_bits, now_s
         self._rate_bps[flow] = 0.0
-        for link in links:
+        for link in self._touched(flow):
             self._on[link][flow] = None
         self.now_s = now_s
-        self._share(links)
+        self._share(self._touched(flow))
 
     def change(self, link: str, capacity_bps: float) -> None:
         """Give a link another capacity from now on."""
@@ -63,12 +77,18 @@ class Fluid(Generic[F]):
         return None
 
     def _finish(self, flow: F) -> None:
-        links = self._links.pop(flow)
+        links = self._touched(flow)
+        del self._links[flow]
         for of_one in (self._left_bits, self._rate_bps, self._since_s, self._stamp):
             del of_one[flow]
         for link in dict.fromkeys(links):
             del self._on[link][flow]
         self._share(links)
+
+    def _touched(self, flow: F) -> tuple[str, ...]:
+        """The links that a flow uses, be it for its acknowledgements."""
+        links = self._links[flow]
+        return links if self._back is None else (*links, *self._back(flow)[0])
 
     def _share(self, links: Iterable[str]) -> None:
         tied, waiting, seen = {}, list(links), set()
@@ -80,15 +100,30 @@ class Fluid(Generic[F]):
             for flow in self._on[link]:
                 if flow not in tied:
                     tied[flow] = self._links[flow]
-                    waiting += self._links[flow]
+                    waiting += self._touched(flow)
         capacity_bps = {link: self._capacity_bps[link] for link in seen}
-        if self._turn is None:
-            rates = max_min(tied, capacity_bps)
-        else:
-            rates = in_turns(tied, capacity_bps, {flow: self._turn(flow) for flow in tied})
+        rates = self._rates(tied, capacity_bps)
+        for _ in range(ACK_ROUNDS if self._back else 0):
+            rates = self._rates(tied, self._without_acks(rates, capacity_bps))
         for flow, rate_bps in rates.items():
             if rate_bps != self._rate_bps[flow] or flow not in self._stamp:
                 self._retime(flow, rate_bps)
+
+    def _rates(self, flows: Mapping[F, tuple[str, ...]], capacity_bps: Mapping[str, float]) -> dict[F, float]:
+        if self._turn is not None:
+            return in_turns(flows, capacity_bps, {flow: self._turn(flow) for flow in flows})
+        return alpha_fair(flows, capacity_bps) if self._tcp else max_min(flows, capacity_bps)
+
+    def _without_acks(self, rates: Mapping[F, float], capacity_bps: Mapping[str, float]) -> dict[str, float]:
+        """Return what acknowledgements leave: one goes back alone for two segments, unless a segment takes it along."""
+        left = dict(capacity_bps)
+        assert self._back is not None
+        for flow, rate_bps in rates.items():
+            links, opposite = self._back(flow)
+            alone_bps = max(0.0, rate_bps - 2 * rates.get(opposite, 0.0))
+            for link in links:
+                left[link] -= self._ack * alone_bps
+        return {link: max(one, ROUNDING * capacity_bps[link]) for link, one in left.items()}
 
     def _retime(self, flow: F, rate_bps: float) -> None:
         sent_bits = (self.now_s - self._since_s[flow]) * self._rate_bps[flow]

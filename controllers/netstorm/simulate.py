@@ -1,10 +1,11 @@
 """A round chunk by chunk: trees share links, chunks pipeline, and queues build up.
 
 Every ordered pair of neighbours has one connection with one queue, first in, first out unless the plan says otherwise.
-The chunk at its head is a flow; flows share links max–min fairly (`rates`). A node adds a child's chunk to its own when
+The chunk at its head is a flow; flows share links max–min fairly or as TCP does (`rates`), and their acknowledgements
+take a part of the links back. A node adds a child's chunk to its own when
 it has come, one after another at a stated rate; once all children and its own worker have delivered, the sum goes to
-the parent, and from the root back down. Acknowledgements, slow start and losses are not modelled; `goodput` is the part
-of a link's rate that is left for payload.
+the parent, and from the root back down. Slow start and what is sent again are not modelled; `goodput` is the part of a
+link's rate that is left for payload.
 """
 
 from __future__ import annotations
@@ -39,13 +40,17 @@ class Conditions:
     """What a round meets with beside the plan.
 
     `ready_s` is when each node's gradients are there (0 where not said); `merge_bps` bits added up per second;
-    `goodput` the payload's part of a link's rate; `changes` of links, in order of time; `auxiliary` the auxiliary paths
-    of pairs, used by the queue rule; `rule` how pairs without a tunnel are reached by plans that are `meshed`.
+    `goodput` the payload's part of a link's rate; `ack` the part of a flow's rate that its acknowledgements need of the
+    way back, `tcp` whether flows over several links get what congestion control leaves them; `changes` of links, in
+    order of time; `auxiliary` the auxiliary paths of pairs, used by the queue rule; `rule` how pairs without a tunnel
+    are reached by plans that are `meshed`.
     """
 
     ready_s: Mapping[str, float] = field(default_factory=dict)
     merge_bps: float = math.inf
     goodput: float = 1.0
+    ack: float = 0.0
+    tcp: bool = False
     changes: Sequence[Change] = ()
     auxiliary: Mapping[Pair, tuple[Path, ...]] = field(default_factory=dict)
     rule: Rule = "hops"
@@ -132,7 +137,7 @@ class _Round:
         self.queues: dict[Pair, deque[_Message]] = {}
         turn = (lambda pair: (self.queues[pair][0].chunk,)) if plan.ordered else None
         capacity_bps = {link: one * conditions.goodput for link, one in overlay.links_bps.items()}
-        self.fluid: Fluid[Pair] = Fluid(capacity_bps, turn)
+        self.fluid: Fluid[Pair] = Fluid(capacity_bps, turn, tcp=conditions.tcp, ack=conditions.ack, back=self._back)
         self.later: list[tuple[float, int, str, object]] = []
         self.number = 0
         self.free_s = dict.fromkeys(overlay.nodes, 0.0)
@@ -152,6 +157,11 @@ class _Round:
         self.sent_bytes = dict.fromkeys(overlay.links_bps, 0.0)
         self.transfers: list[Transfer] = []
         self.events: list[Happened] = []
+
+    def _back(self, pair: Pair) -> tuple[tuple[str, ...], Pair]:
+        """Where the acknowledgements of what one node sends to another go, and what may take them along."""
+        opposite = (pair[1], pair[0])
+        return (self.overlay.links(*opposite) if opposite in self.overlay.by_pair else ()), opposite
 
     def run(self) -> Outcome:
         for node in self.overlay.nodes:

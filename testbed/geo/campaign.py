@@ -22,6 +22,7 @@ from testbed.engine.launch import Guest, Machine
 from testbed.errors import NotValid
 from testbed.geo import consistency
 from testbed.geo.experiment import System, WideExperiment
+from testbed.geo.pictures import draw
 from testbed.geo.summary import check_accounts, summarise
 from testbed.geo.validation import validate
 
@@ -119,7 +120,7 @@ class WideCampaign:
         return system.name, wall_s
 
     def _judge(self, folder: Path) -> WideOutcome:
-        """Write verdict, summary, validation and manifest."""
+        """Write verdict, summary, validation, manifest and pictures."""
         self.watcher.stage("verdict and summary")
         summary = summarise(self.experiment, folder)
         validation = validate(self.experiment, summary, folder)
@@ -136,6 +137,7 @@ class WideCampaign:
             ("manifest.json", self._manifest(outcome)),
         ):
             (folder / file).write_text(as_json(content))
+        draw(self.experiment, summary, validation, folder)
         return outcome
 
     def _manifest(self, outcome: WideOutcome) -> dict[str, Any]:

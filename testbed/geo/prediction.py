@@ -18,7 +18,10 @@ from workloads.paramsync.plan import SyncPlan
 TCP_BYTES = 52
 """IPv4's and TCP's headers with timestamps."""
 ETHERNET_BYTES = 14
-TUNNEL_BYTES = 60
+TUNNEL_BYTES, TUNNEL_PAD_BYTES = 60, 16
+"""WireGuard's with the outer headers; it pads what it carries."""
+ACKED_SEGMENTS = 2
+"""Segments that an acknowledgement is for, unless one is lost (RFC 9293, 3.8.6.3)."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,14 @@ def goodput(scenario: WideScenario) -> float:
     mtu_bytes = scenario.wan.mtu_bytes
     payload = mtu_bytes - TCP_BYTES - (TUNNEL_BYTES if scenario.wan.tunnels else 0)
     return payload / (mtu_bytes + ETHERNET_BYTES)
+
+
+def acknowledged(scenario: WideScenario) -> float:
+    """The part of a flow's payload that its acknowledgements need of the payload's part of the links back."""
+    mtu_bytes, tunnels = scenario.wan.mtu_bytes, scenario.wan.tunnels
+    segment = mtu_bytes - TCP_BYTES - (TUNNEL_BYTES if tunnels else 0)
+    padded = -(-TCP_BYTES // TUNNEL_PAD_BYTES) * TUNNEL_PAD_BYTES + TUNNEL_BYTES if tunnels else TCP_BYTES
+    return goodput(scenario) * (padded + ETHERNET_BYTES) / (ACKED_SEGMENTS * segment)
 
 
 def payload_overlay(scenario: WideScenario, wan: Wan) -> Overlay:
@@ -99,7 +110,8 @@ def simulated(
         later = [Change(c.t_s - now_s, c.link, c.value) for c in waiting if c.attribute == "rate_bps"]
         conditions = Conditions(
             ready_s=dict(zip(sync.sites, sync.compute_s, strict=True)), merge_bps=merge_bps(sync),
-            goodput=goodput(scenario), changes=later, rule=scenario.wan.routing,
+            goodput=goodput(scenario), ack=acknowledged(scenario), tcp=True, changes=later,
+            rule=scenario.wan.routing,
         )  # fmt: skip
         found.append(simulate(overlay_of(wan), plan, conditions))
         now_s += found[-1].round_s

@@ -20,7 +20,7 @@ from controllers.netstorm.links import Fluid
 from controllers.netstorm.metric import pull_s, push_s
 from controllers.netstorm.overlay import Overlay, Tunnel
 from controllers.netstorm.quantise import bits_by_bandwidth, quantised
-from controllers.netstorm.rates import in_turns, max_min
+from controllers.netstorm.rates import alpha_fair, in_turns, max_min
 from controllers.netstorm.simulate import Change, Conditions, Outcome, simulate
 from controllers.netstorm.tree import Plan, Tree, Way
 
@@ -222,3 +222,41 @@ def test_bits_follow_bandwidth() -> None:
     overlay = random_overlay(6, 1)
     plan = strategies.quantised_star(overlay, ALEXNET)
     assert simulate(overlay, plan).push_s <= simulate(overlay, strategies.star(overlay, ALEXNET)).push_s
+
+
+@pytest.mark.parametrize(("alpha", "hops"), [(1.0, 2), (4 / 3, 3), (2.0, 4)])
+def test_a_flow_over_several_bottlenecks_gets_what_congestion_control_leaves_it(alpha: float, hops: int) -> None:
+    """One flow over all links, a short one on each: the long one has the losses of all, hence hops^(-1/alpha)."""
+    flows: dict[object, tuple[str, ...]] = {"long": tuple(f"l{n}" for n in range(hops))}
+    flows |= {n: (f"l{n}",) for n in range(hops)}
+    rates = alpha_fair(flows, dict.fromkeys(flows["long"], 7e6), alpha)
+    assert rates["long"] / rates[0] == pytest.approx(hops ** (-1 / alpha), rel=0.01)
+    assert rates["long"] + rates[0] == pytest.approx(7e6, rel=0.01)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 6))
+def test_congestion_control_leaves_nothing_over(seed: int, flows: int, links: int) -> None:
+    generator = random.Random(seed)
+    capacity = {f"l{number}": generator.uniform(1, 10) for number in range(links)}
+    over = {n: tuple(generator.sample(sorted(capacity), generator.randint(1, links))) for n in range(flows)}
+    rates = alpha_fair(over, capacity)
+    used = {link: sum(rates[n] for n in over if link in over[n]) for link in capacity}
+    assert all(used[link] <= capacity[link] * (1 + 1e-9) for link in capacity)
+    assert all(any(used[link] >= capacity[link] * 0.97 for link in path) for path in over.values())
+
+
+def test_acknowledgements_take_their_part_of_the_way_back() -> None:
+    """a->b is used by one flow, b->a by another pair's: it loses what the first one's acknowledgements need."""
+    back = {"there": (("back",), "none"), "other": ((), "none")}
+    fluid: Fluid[str] = Fluid({"forth": 10.0, "back": 10.0}, ack=0.05, back=lambda flow: back[flow])
+    fluid.start("there", ("forth",), 1000.0, 0.0)
+    fluid.start("other", ("back",), 95.0, 0.0)
+    assert (fluid.run_until(99.0), fluid.now_s) == ("other", pytest.approx(10.0))
+
+
+def test_segments_take_acknowledgements_along() -> None:
+    both = {"ab": (("ba",), "ba"), "ba": (("ab",), "ab")}
+    fluid: Fluid[str] = Fluid({"ab": 10.0, "ba": 10.0}, ack=0.05, back=lambda flow: both[flow])
+    fluid.start("ab", ("ab",), 100.0, 0.0)
+    fluid.start("ba", ("ba",), 1000.0, 0.0)
+    assert (fluid.run_until(99.0), fluid.now_s) == ("ab", pytest.approx(10.0))
