@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from testbed.commands.common import DEFAULT_RESULTS, Memory, Settings
+from testbed.commands.common import console as _console
+from testbed.commands.common import machine as _machine
+from testbed.commands.sweep import sweep
 from testbed.engine.kernel import Kernel
-from testbed.engine.launch import Machine
 from testbed.errors import InputError, NotValid, OrreryError, lacks
 from testbed.progress import progress_bar
-from testbed.results import DEFAULT as DEFAULT_RESULTS
-from testbed.units import parse_size
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False,
@@ -22,36 +23,18 @@ app = typer.Typer(
 )  # fmt: skip
 kernel_app = typer.Typer(no_args_is_help=True, help="The guest's kernel: build it, say where it is.")
 app.add_typer(kernel_app, name="kernel")
+app.command()(sweep)
 
-LEAST_MEMORY_BYTES = 256 * 10**6
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
-Memory = Annotated[str, typer.Option("--mem", help="Memory of the guest, as in 2GB.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all the guest's entropy.")]
 Vswitch = Annotated[bool, typer.Option(help="Have Open vSwitch up first (takes 10 s of a wall-clock guest).")]
 Write = Annotated[Path | None, typer.Option("--write", help="The one folder of the host the guest may write to.")]
 
 
-def _console() -> Console:
-    """Return the console; where it is no terminal, lines are long enough for the tables."""
-    return Console() if sys.stdout.isatty() else Console(width=120)
-
-
-def _machine(mem: str, seed: int, real_time: bool) -> Machine:
-    try:
-        memory_bytes = parse_size(mem)
-    except ValueError as error:
-        raise InputError("--mem", str(error)) from error
-    if memory_bytes < LEAST_MEMORY_BYTES:
-        raise InputError("--mem", f"{mem} is too little for a guest", "give at least 256MB; 2GB is the default")
-    return Machine(memory_bytes, seed, real_time)
-
-
 @app.command()
 def run(
     scenario: Annotated[str, typer.Argument(help="A scenario's name (see list) or a TOML file.")],
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a key, as in --set fabric.scale=10; may be repeated.")
-    ] = None,
+    settings: Settings = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and start nothing.")] = False,
     full: Annotated[
         bool, typer.Option("--full", help="A cluster's jobs in full length, as cluster.shortened=1.")
@@ -64,35 +47,39 @@ def run(
     mem: Memory = "2GB",
 ) -> None:
     """Run a scenario: all its arms, the verdict, the comparison, the plots. Exit code 1 when the run is not valid."""
+    from testbed import show
     from testbed.study import points
 
     console = _console()
     chosen = (f"engine={engine}",) if engine else ()
-    overrides = (*(settings or ()), *chosen, *(("cluster.shortened=1",) if full else ()))
-    study = points.load(scenario, overrides)
+    study = points.load(scenario, (*(settings or ()), *chosen, *(("cluster.shortened=1",) if full else ())))
     if full and not any(point.has_cluster for point in study.points):
         raise InputError("--full", f"{study.name} has no cluster whose jobs are shortened")
     if only:
         study = study.only(only)
     machine = _machine(mem, 0, real_time=False)
     if dry_run:
-        from testbed import show
-
         show.study(console, study)
         return
-    from testbed import progress, show
+    from testbed import progress
     from testbed.engine.commands import ready_kernel
+    from testbed.study import board, work
     from testbed.study.run import StudyRun
 
     kernel = ready_kernel() if any(point.needs_kernel for point in study.points) else None
     try:
-        with progress.watcher(console) as watcher:
-            ran = StudyRun(study, kernel, results, watcher, machine.memory_bytes).run()
+        if study.varied:
+            with board.board(console) as told:
+                ran = StudyRun((study,), kernel, results, told, machine.memory_bytes).run()
+        else:
+            with progress.watcher(console) as watcher:
+                outcome = work.alone(study.points[0], kernel, results, watcher, machine.memory_bytes)
     except KeyboardInterrupt:
         console.print("stopped; earlier results are as they were")
         raise typer.Exit(130) from None
-    if not study.varied and ran[0].error:
-        raise NotValid(ran[0].error)
+    if not study.varied:
+        show.any_outcome(console, outcome)
+        raise typer.Exit(0 if outcome.valid else NotValid.exit_code)
     show.ran(console, study, ran, results)
     raise typer.Exit(0 if all(one.valid for one in ran) else NotValid.exit_code)
 
@@ -109,18 +96,22 @@ def reproduce(
 
     It may be stopped and begun again: runs that are there, valid and of the same scenario and code, are kept.
     """
-    from testbed import progress, show
+    from testbed import show
     from testbed.engine.commands import ready_kernel
+    from testbed.study import board
     from testbed.study import reproduce as whole
+    from testbed.study.run import Ran, StudyRun
 
-    console, ran, names = _console(), [], whole.chosen(only or ())
+    console, names = _console(), whole.chosen(only or ())
+    ran: list[Ran] = []
     if not report_only:
+        studies = whole.studies(names, full)
         try:
-            with progress.watcher(console) as watcher:
-                ran = whole.run_all(
-                    names, ready_kernel(), results, watcher, full=full, fresh=fresh,
-                    done=lambda ended: show.points(console, ended),
-                )  # fmt: skip
+            with board.board(console) as told:
+                ran = StudyRun(
+                    studies, ready_kernel(), results, told, keep=not fresh,
+                    done=lambda study, ended: show.points(console, ended, study.title),
+                ).run()  # fmt: skip
         except KeyboardInterrupt:
             console.print("stopped; what is done is kept, and is not run again")
             raise typer.Exit(130) from None
@@ -135,9 +126,7 @@ def profile(
     workers: Annotated[int, typer.Option(min=2, help="Workers of each.")] = 2,
     batch: Annotated[int | None, typer.Option(min=1, help="Samples per worker.")] = None,
     strategy: Annotated[str | None, typer.Option(help="How workers share the model, as in 'pipeline(4)'.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a key, as in --set fabric.scale=10; may be repeated.")
-    ] = None,
+    settings: Settings = None,
     results: Annotated[Path, typer.Option(help="Where profiles are kept.")] = DEFAULT_RESULTS / "profiles",
     mem: Memory = "2GB",
 ) -> None:

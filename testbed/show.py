@@ -18,11 +18,13 @@ from testbed.geo import show as wide
 from testbed.geo.campaign import WideOutcome
 from testbed.geo.experiment import WideExperiment
 from testbed.profiling import Row
+from testbed.report import parquet, sweep
 from testbed.report import study as study_report
 from testbed.report.cluster import table as cluster_table
 from testbed.report.table import arms_table, ratios_table, validation_table, waits_table
 from testbed.study.points import Study
-from testbed.study.run import Ran, prepared
+from testbed.study.run import Ran
+from testbed.study.work import prepared
 from testbed.units import show_delay, show_rate, show_size
 
 if TYPE_CHECKING:
@@ -72,38 +74,62 @@ def study(console: Console, made: Study) -> None:
         of = prepared(point)
         if isinstance(of, WideExperiment):
             wide.experiment(console, of)
-        elif isinstance(of, ClusterExperiment):
-            cluster(console, of)
         else:
-            experiment(console, of)
+            cluster(console, of) if isinstance(of, ClusterExperiment) else experiment(console, of)
+
+
+def grid(console: Console, made: Study) -> None:
+    """Show the points of a study, one line each."""
+    table = Table(title=f"{made.name}: {made.title}", title_justify="left", box=None, pad_edge=False)
+    for column in ("point", *made.labels):
+        table.add_column(column, overflow="fold")
+    for point in made.points:
+        table.add_row(point.name, *(str(point.at.get(label, "-")) for label in made.labels))
+    console.print(table)
+    over = f"; bands over {', '.join(made.repeats)}" if made.repeats else ""
+    console.print(f"{len(made.points)} points{over}; nothing was started", highlight=False)
 
 
 def ran(console: Console, made: Study, ended: Sequence[Ran], results: Path) -> None:
-    """Show what became of a study's points, and of a scenario that is none all there is."""
-    if not made.varied:
-        for one in ended:
-            if isinstance(one.outcome, WideOutcome):
-                wide.outcome(console, one.outcome)
-            elif one.outcome:
-                outcome(console, one.outcome)
-        return
-    points(console, ended)
+    """Show what became of a study's points."""
+    points(console, ended, made.title)
     if made.whole:
         console.print(study_report.table(study_report.load(results / made.name)))
     console.print(f"results: {_short(results / made.name)}", highlight=False)
 
 
-def points(console: Console, ended: Sequence[Ran]) -> None:
+def points(console: Console, ended: Sequence[Ran], title: str) -> None:
     """Show of each run whether it is valid and how long it took."""
+    console.print(f"[bold]{title}[/bold]", highlight=False)
     for one in ended:
-        kept = "" if one.outcome or one.error else " (was there)"
-        console.print(f"[bold]{one.point.name}[/bold]: {one.wall_s:.1f} s of wall time{kept}", highlight=False)
-        if one.error:
-            console.print(f"[bold red]NOT VALID[/bold red]: {one.error}", highlight=False)
-        elif isinstance(one.outcome, WideOutcome):
-            wide.verdict(console, one.outcome)
-        elif one.outcome:
-            verdict(console, one.outcome.checks)
+        kept = " (was there)" if one.kept else ""
+        console.print(f"[bold]{one.name}[/bold]: {one.wall_s:.1f} s of wall time{kept}", highlight=False)
+        if one.ended.error:
+            console.print(f"[bold red]NOT VALID[/bold red]: {one.ended.error}", highlight=False)
+        elif not one.kept:
+            _told(console, one.ended.checks, one.ended.faults)
+
+
+def swept(console: Console, made: Study, ended: Sequence[Ran], results: Path) -> None:
+    """Show what a sweep found: its first metric by point, points that failed, and where the files are."""
+    folder = results / made.name
+    study = study_report.load(folder)
+    if (table := sweep.table(study)) is not None:
+        console.print(table)
+    for one in ended:
+        if not one.valid:
+            console.print(f"[bold red]failed[/bold red] {one.name}: {one.error}", highlight=False)
+    kept = sum(one.kept for one in ended)
+    good = sum(one.valid for one in ended)
+    console.print(f"{good} of {len(ended)} points valid, {kept} kept from before", highlight=False)
+    console.print(f"results: {_short(folder / parquet.FILE)}", highlight=False)
+    plots = sorted(path.stem for path in (folder / study_report.PLOTS).glob("*.png"))
+    console.print(f"plots:   {_short(folder / study_report.PLOTS)}: {', '.join(plots) or 'none'}", highlight=False)
+
+
+def any_outcome(console: Console, made: Outcome | WideOutcome) -> None:
+    """Show what became of a run, on whichever network."""
+    wide.outcome(console, made) if isinstance(made, WideOutcome) else outcome(console, made)
 
 
 def _scaling(console: Console, made: Experiment) -> None:
@@ -151,14 +177,17 @@ def profiles(console: Console, rows: Sequence[Row]) -> None:
 
 def verdict(console: Console, checks: dict[str, list[Check]]) -> None:
     """Show the fidelity verdict: one line when all is well, every fault when not."""
-    faults = [(arm, check) for arm, made in checks.items() for check in made if not check.ok]
-    total = sum(len(made) for made in checks.values())
+    faults = [f"{arm}: {check.what}: {check.found}" for arm, made in checks.items() for check in made if not check.ok]
+    _told(console, sum(len(made) for made in checks.values()), faults)
+
+
+def _told(console: Console, total: int, faults: Sequence[str]) -> None:
     if not faults:
         console.print(f"[bold green]VALID[/bold green]: {total} of {total} fidelity checks hold")
         return
     console.print(f"[bold red]NOT VALID[/bold red]: {len(faults)} of {total} fidelity checks fail")
-    for arm, check in faults:
-        console.print(f"  {arm}: {check.what}: {check.found}", highlight=False)
+    for fault in faults:
+        console.print(f"  {fault}", highlight=False, markup=False)
 
 
 def saved_run(console: Console, folder: Path) -> None:

@@ -1,4 +1,7 @@
-"""What a study varies: its points, each a scenario file and settings on top of it, as `run --set` takes them."""
+"""What a study varies: its points, each a scenario file and settings on top of it, as `run --set` takes them.
+
+The scenario may be of jobs on a fabric or of servers on a wide-area network (testbed.geo.keys).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +21,17 @@ from testbed.geo import keys as wide
 from testbed.geo.keys import WideScenario
 from testbed.scenario import Name, Part, Scenario
 
-Value = bool | int | float | str
+Scalar = bool | int | float | str
+Value = Scalar | tuple[Scalar, ...]
+AnyScenario = Scenario | WideScenario
+SEEDS = ("measure.seed", "cluster.seeds")
+"""Keys whose values make repetitions of the same point, unless `repeats` says which labels do."""
+LONGEST_NAME = 120
 Label = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,20}$")]
+
+
+RESERVED = ("run", "valid", "error", "wall-s", "figure", "metric", "arm", "part", "value", "low", "high")
+"""What the columns of results.parquet are called (testbed.report.parquet), beside the labels."""
 
 
 class PointKeys(Part):
@@ -55,11 +68,17 @@ class PlotKeys(Part):
 
 
 class StudyKeys(Part):
-    """All points: every one of `point` (or the file itself) with every combination of what is varied."""
+    """All points: every one of `point` (or the file itself) with every combination of what is varied.
+
+    `metrics` are the figures that `sweep` plots (testbed.report.sweep), `repeats` the labels whose values make
+    repetitions of a point, over which confidence bands are drawn: those that vary a seed alone, if not given.
+    """
 
     point: tuple[PointKeys, ...] = ()
     vary: tuple[VaryKeys, ...] = ()
     plot: tuple[PlotKeys, ...] = ()
+    metrics: tuple[str, ...] = ()
+    repeats: tuple[Label, ...] | None = None
 
     @model_validator(mode="after")
     def _something(self) -> StudyKeys:
@@ -68,17 +87,33 @@ class StudyKeys(Part):
         labels = [vary.label for vary in self.vary]
         if len(set(labels)) != len(labels):
             raise ValueError("two vary have the same label")
+        taken = [label for label in labels if label in RESERVED]
+        if taken:
+            raise ValueError(f"{taken[0]} is a column of the results: give another label")
+        foreign = [label for label in self.repeats or () if label not in labels]
+        if foreign:
+            raise ValueError(f"repeats: nothing is varied as {foreign[0]!r}; labels are {', '.join(labels) or 'none'}")
         return self
+
+    @property
+    def repeated(self) -> tuple[str, ...]:
+        """The labels whose values make repetitions of the same point."""
+        seeds = tuple(vary.label for vary in self.vary if set(vary.keys) <= set(SEEDS))
+        return seeds if self.repeats is None else self.repeats
 
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a study: the file it is of, `settings` as for `--set`, and what is `at` it by label."""
+    """One run of a study: the file it is of, `settings` as for `--set`, and what is `at` it by label.
+
+    `source` is the text that the run keeps as its scenario, as it was when the study was read.
+    """
 
     name: str
     path: Path
     settings: tuple[str, ...]
-    scenario: Scenario | WideScenario
+    scenario: AnyScenario
+    source: str
     at: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -91,23 +126,23 @@ class Point:
         """Whether it is run in guests."""
         return not (isinstance(self.scenario, Scenario) and self.scenario.engine == "fluid")
 
-    @property
-    def source(self) -> str:
-        """The text that the point's run keeps as its scenario."""
-        return scenario.effective(self.path, self.settings)
-
 
 @dataclass(frozen=True)
 class Study:
     """A scenario file as points. One without [study] has the one point that is the file, named as the scenario.
 
-    `whole` is whether all its points are there, so that they may be put beside each other.
+    `labels` are those of what is varied, in order (`point` last, where points have settings of their own), `repeats`
+    those of them that make repetitions. `whole` is whether all its points are there, so that they may be put beside
+    each other.
     """
 
     name: str
     title: str
     points: tuple[Point, ...]
     plots: tuple[PlotKeys, ...] = ()
+    labels: tuple[str, ...] = ()
+    repeats: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
     varied: bool = True
     whole: bool = True
 
@@ -127,8 +162,9 @@ def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Study:
     path = scenario.find(name_or_path)
     raw = scenario.read(path)
     if "study" not in raw:
-        made = _load(path, settings)
-        return Study(made.name, made.title, (Point(made.name, path, settings, made),), varied=False)
+        made = _point("", path, settings, {})
+        one = replace(made, name=made.scenario.name)
+        return Study(one.scenario.name, one.scenario.title, (one,), varied=False)
     try:
         keys = StudyKeys.model_validate(raw["study"])
     except ValidationError as error:
@@ -139,7 +175,8 @@ def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Study:
     twice = sorted({point.name for point in points if [other.name for other in points].count(point.name) > 1})
     if twice:
         raise InputError(str(path), f"study: two points are called {twice[0]}", "give them other names or labels")
-    return Study(raw["name"], raw["title"], points, keys.plot)
+    labels = (*(vary.label for vary in keys.vary), *(["point"] if keys.point else []))
+    return Study(raw["name"], raw["title"], points, keys.plot, labels, keys.repeated, keys.metrics)
 
 
 def _points(path: Path, keys: StudyKeys, settings: tuple[str, ...]) -> Iterator[Point]:
@@ -151,15 +188,15 @@ def _points(path: Path, keys: StudyKeys, settings: tuple[str, ...]) -> Iterator[
             made = [f"{key}={json.dumps(value)}" for key, value in (own.set if own else {}).items()]
             made += [f"{key}={json.dumps(value)}" for vary, value in chosen for key in vary.keys]
             at = dict(own.at) | {"point": own.name} if own else {}
-            at |= {vary.label: value for vary, value in chosen}
-            every = (*made, *settings)
-            yield Point("_".join(names), of, every, _load(of, every), at)
+            at |= {vary.label: " ".join(map(str, v)) if isinstance(v, tuple) else v for vary, v in chosen}
+            yield _point("_".join(names), of, (*made, *settings), at)
 
 
-def _load(path: Path, settings: tuple[str, ...]) -> Scenario | WideScenario:
-    if scenario.is_wide(path):
-        return wide.load(path, settings)
-    return scenario.load(str(path), settings)
+def _point(name: str, path: Path, settings: tuple[str, ...], at: dict[str, Any]) -> Point:
+    if len(name) > LONGEST_NAME:  # a folder's name
+        name = f"{name[: LONGEST_NAME - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
+    made = wide.load(path, settings) if scenario.is_wide(path) else scenario.load(str(path), settings)
+    return Point(name, path, settings, made, scenario.effective(path, settings), at)
 
 
 def _other(name: str, path: Path) -> Path:
@@ -169,5 +206,7 @@ def _other(name: str, path: Path) -> Path:
 
 def _plain(value: Value) -> str:
     """Return a value as a part of a folder's name."""
+    if isinstance(value, tuple):
+        return "-".join(map(_plain, value))
     text = f"{value:g}" if isinstance(value, float) else str(value).lower()
     return "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in text)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from testbed import scenario
-from testbed.campaign import Watcher
-from testbed.engine.kernel import Kernel
 from testbed.errors import InputError
 from testbed.report.reference import table
 from testbed.study import points
-from testbed.study.run import Ran, StudyRun
+from testbed.study.points import Study
 
 PAPERS = ("cassini", "netstorm")
 PICTURES = "traffic-"  # CASSINI's pictures of traffic
@@ -43,30 +41,15 @@ def _meant(one: str, names: Sequence[str]) -> list[str]:
     return found
 
 
-def run_all(
-    names: Sequence[str],
-    kernel: Kernel,
-    results: Path,
-    watcher: Watcher,
-    *,
-    full: bool = False,
-    fresh: bool = False,
-    done: Callable[[list[Ran]], None] = lambda _: None,
-) -> list[Ran]:
-    """Run the scenarios one after another and tell `done` what became of each; return what became of all points.
+def studies(names: Sequence[str], full: bool = False) -> tuple[Study, ...]:
+    """Return the scenarios as studies; `full` gives jobs that come and go their full length."""
+    return tuple(_study(name, full) for name in names)
 
-    What is there already, valid and of the same scenario and code, is not run again unless `fresh`.
-    """
-    ended: list[Ran] = []
-    for name in names:
-        study = points.load(name)
-        if full and all(point.has_cluster for point in study.points):
-            study = points.load(name, FULL)
-        watcher.stage(f"{name}: {study.title}")
-        ran = StudyRun(study, kernel, results, watcher, keep=not fresh).run()
-        done(ran)
-        ended += ran
-    return ended
+
+def _study(name: str, full: bool) -> Study:
+    study = points.load(name)
+    lengthened = full and all(point.has_cluster for point in study.points)
+    return points.load(name, FULL) if lengthened else study
 
 
 def pages(results: Path, names: Sequence[str]) -> list[Path]:

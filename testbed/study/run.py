@@ -1,108 +1,191 @@
-"""All points of a study: each a campaign of its own in results/STUDY/POINT, as many at once as there are CPUs.
+"""All points of studies, each a campaign of its own in results/STUDY/POINT, on a Dask cluster (testbed.study.pool).
 
-A point whose valid run is there already, of the same scenario text and the same code, need not be run again. When all
-points are there, results/STUDY/study.json and its plots are made of their files (testbed.report.study).
+A point whose valid run is there already, of the same scenario, code and kernel, need not be run again. One that fails
+ends no other; those of a worker that is lost run elsewhere. When all points of a study are there, study.json,
+results.parquet and plots in results/STUDY are made of their files (testbed.report.study, testbed.report.sweep).
 """
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from hashlib import sha256
+import uuid
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed import cluster, experiment
-from testbed.campaign import Campaign, Outcome, Watcher, as_json, code_version
-from testbed.cluster import ClusterExperiment
-from testbed.cluster_campaign import ClusterCampaign
+from distributed import Client, Future, as_completed, wait
+
+from testbed.campaign import as_json, code_version
 from testbed.engine.kernel import Kernel
-from testbed.errors import NotValid
-from testbed.experiment import Experiment
-from testbed.fluid.campaign import FluidCampaign
-from testbed.geo import experiment as wide
-from testbed.geo.campaign import WideCampaign, WideOutcome
-from testbed.geo.experiment import WideExperiment
-from testbed.geo.keys import WideScenario
+from testbed.errors import EnvironmentLacks
+from testbed.report import parquet, sweep
 from testbed.report import study as report
+from testbed.study import pool as pools
+from testbed.study import work
+from testbed.study.board import Lines
 from testbed.study.points import Point, Study
+from testbed.study.work import Ended, Task
+
+GONE_WITHIN_S = 20
+"""So long the end of all guests is waited for when a sweep is stopped."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of a point. `outcome` is None for one that was there already and for one that `error` ended."""
+    """What became of a point of the study named `study`; `kept` if it was there already."""
 
+    study: str
     point: Point
     folder: Path
-    valid: bool
-    wall_s: float
-    outcome: Outcome | WideOutcome | None = None
-    error: str = ""
+    ended: Ended
+    kept: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the point is called beside those of other studies."""
+        return self.point.name if self.study in ("", self.point.name) else f"{self.study}/{self.point.name}"
+
+    @property
+    def valid(self) -> bool:
+        """Whether its results may be believed."""
+        return self.ended.valid
+
+    @property
+    def wall_s(self) -> float:
+        """How long it took."""
+        return self.ended.wall_s
+
+    @property
+    def error(self) -> str:
+        """What ended it before its end, or the first fault of the verdict; empty for a valid one."""
+        faults = self.ended.faults
+        return self.ended.error or (f"NOT VALID: {faults[0]}" if faults else "")
 
 
 @dataclass(frozen=True)
 class StudyRun:
-    """How a study is run: on which kernel, into which folder. With `keep`, runs that are there are not run again."""
+    """How studies are run: on which kernel, into which folder, where.
 
-    study: Study
+    With `keep`, runs that are there are not run again; with `tidy`, folders of points that a study has no more are
+    removed; with `metrics`, there is a plot for each metric beside those that a study asks for.
+    """
+
+    studies: tuple[Study, ...]
     kernel: Kernel | None
     results: Path
-    watcher: Watcher
+    teller: Lines
     memory_bytes: int = 2 << 30
     keep: bool = False
-    campaigns: list[Campaign | WideCampaign] = field(default_factory=list)
-
-    @property
-    def folder(self) -> Path:
-        """Where the points' folders are."""
-        return self.results / self.study.name if self.study.varied else self.results
+    tidy: bool = True
+    metrics: bool = False
+    pool: pools.Pool | None = None
+    """What makes the cluster; one of this machine without."""
+    work: Callable[[Task], Ended] = work.run_point
+    done: Callable[[Study, list[Ran]], None] = lambda *_: None
+    """Told what became of a study's points once all of them have ended."""
 
     def run(self) -> list[Ran]:
-        """Run all points and return what became of each; an invalid one ends no other.
+        """Run all points and return what became of each, in order; an invalid one ends no other.
 
-        Raises what is no fault of a point's (EnvironmentLacks), and KeyboardInterrupt once all guests are gone.
+        Raises EnvironmentLacks where every point failed for what this machine lacks, InputError where there is no
+        cluster, and KeyboardInterrupt once all guests are gone.
         """
-        concluded = self.study.varied and self.study.whole
-        if concluded:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / report.FILE).unlink(missing_ok=True)
-        cpus = len(os.sched_getaffinity(0))
-        beside = min(cpus, len(self.study.points))
-        with ThreadPoolExecutor(max_workers=beside) as pool:
-            futures = [pool.submit(self._point, point, max(1, cpus // beside)) for point in self.study.points]
-            try:
-                ran = [future.result() for future in futures]
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                for campaign in self.campaigns:
-                    campaign.stop()
-                raise
-        if concluded:
-            self._conclude(ran)
-        return ran
+        code, token = code_version(), f"orrery-{uuid.uuid4().hex}"
+        ran: dict[tuple[str, str], Ran] = {}
+        tasks = []
+        for study in self.studies:
+            self._prepare(study)
+            for point in study.points:
+                at = self._folder(study)
+                wall_s = work.kept(at / point.name, point, self.kernel, code) if self.keep else None
+                if wall_s is not None:
+                    ended = Ended(point.name, True, wall_s)
+                    ran[study.name, point.name] = Ran(_named(study), point, at / point.name, ended, kept=True)
+                else:
+                    results = at.resolve()
+                    tasks.append(Task(_named(study), point, results, self.kernel, code, self.memory_bytes, token))
+        self.teller.begin(len(ran) + len(tasks), len(ran))
+        for study in self.studies:
+            self._conclude(study, ran)
+        if tasks:
+            make = self.pool or pools.local()
+            with make(len(tasks)) as client, closing(self._outcomes(client, tasks, token)) as outcomes:
+                for one in outcomes:
+                    self.teller.ended(one)
+                    ran[one.study or one.point.name, one.point.name] = one
+                    for study in self.studies:
+                        if study.name == (one.study or one.point.name):
+                            self._conclude(study, ran)
+        every = [ran[study.name, point.name] for study in self.studies for point in study.points]
+        lacking = [one for one in every if one.ended.lacking]
+        if lacking and len(lacking) == len(tasks):
+            raise EnvironmentLacks(*lacking[0].ended.error.partition("\n  mend: ")[::2])
+        return every
 
-    def _point(self, point: Point, at_once: int) -> Ran:
-        folder, began = self.folder / point.name, time.monotonic()
-        if self.keep and is_current(folder, point):
-            return Ran(point, folder, True, wall_of(folder))
-        watcher = _Named(self.watcher, point.name) if self.study.varied else self.watcher
-        campaign = campaign_of(point, self.kernel, self.folder, watcher, self.memory_bytes, at_once)
-        self.campaigns.append(campaign)
+    def _folder(self, study: Study) -> Path:
+        return self.results / study.name if study.varied else self.results
+
+    def _prepare(self, study: Study) -> None:
+        """Take away what was concluded from earlier runs, so that it never stands beside newer ones."""
+        if study.varied and study.whole:
+            self._folder(study).mkdir(parents=True, exist_ok=True)
+            for file in (report.FILE, parquet.FILE):
+                (self._folder(study) / file).unlink(missing_ok=True)
+
+    def _outcomes(self, client: Client, tasks: Sequence[Task], token: str) -> Generator[Ran, None, None]:
+        """Hand all points to the cluster and yield each when it has ended."""
+        keys = {f"{task.name}-{token}": task for task in tasks}
+
+        def lost(event: tuple[float, Any]) -> None:
+            message = event[1]
+            if message.get("action") == "remove-worker" and not message["expected"]:
+                names = [keys[key].name for key in message["processing-tasks"] if key in keys]
+                self.teller.lost(message["worker"], names)
+
+        client.subscribe_topic(token, lambda event: self.teller.hear(event[1]))
+        client.subscribe_topic("all", lost)
+        futures = [
+            client.submit(self.work, task, key=key, pure=False, priority=-number)
+            for number, (key, task) in enumerate(keys.items())
+        ]
         try:
-            outcome = campaign.run()
-        except NotValid as error:
-            return Ran(point, folder, False, time.monotonic() - began, error=str(error))
-        return Ran(point, outcome.folder, outcome.valid, outcome.wall_s["whole"]["total"], outcome)
+            for future in as_completed(futures):
+                yield self._ran(keys[future.key], future)
+        except BaseException:  # also the caller's: whatever ends the sweep ends its guests, on all workers
+            client.run(work.stop, token, on_error="ignore")
+            with suppress(TimeoutError):
+                wait(futures, timeout=GONE_WITHIN_S)
+            raise
+        finally:
+            for topic in (token, "all"):
+                client.unsubscribe_topic(topic)
 
-    def _conclude(self, ran: Sequence[Ran]) -> None:
-        """Write study.json and the plots, and remove points that the study has no more."""
+    def _ran(self, task: Task, future: Future) -> Ran:
+        error = future.exception() if future.status == "error" else None
+        if future.status == "finished":
+            ended = future.result()
+        else:  # its worker died once too often, or its scheduler is gone
+            said = pools.reason(error) if error else "the scheduler has given it up"
+            ended = Ended(task.point.name, False, 0.0, error=said)
+        return Ran(task.study, task.point, task.results / ended.folder, ended)
+
+    def _conclude(self, study: Study, ran: dict[tuple[str, str], Ran]) -> None:
+        """If all points of a study have ended, write what they show together, and tell."""
+        mine = [ran.get((study.name, point.name)) for point in study.points]
+        ended = [one for one in mine if one is not None]
+        if len(ended) < len(mine):
+            return
+        if study.varied and study.whole:
+            self._write(study, ended)
+        self.done(study, ended)
+
+    def _write(self, study: Study, ran: Sequence[Ran]) -> None:
+        """Write study.json, the Parquet file and the plots, and remove points that the study has no more."""
+        folder = self._folder(study)
         names = {name for one in ran for name in (one.point.name, f"{one.point.name}.invalid")}
-        for path in self.folder.iterdir():
+        for path in folder.iterdir() if self.tidy else ():
             if path.is_dir() and path.name not in names and path.name != report.PLOTS:
                 shutil.rmtree(path)
         points = [
@@ -112,62 +195,16 @@ class StudyRun:
             }
             for one in ran
         ]  # fmt: skip
-        plots = [plot.model_dump() for plot in self.study.plots]
-        about = {"name": self.study.name, "title": self.study.title, "plots": plots, "points": points}
-        (self.folder / report.FILE).write_text(as_json(report.summarise(self.folder, about)))
-        report.draw(self.folder)
+        plots = [plot.model_dump() for plot in study.plots]
+        about: dict[str, Any] = {"name": study.name, "title": study.title, "plots": plots, "points": points}
+        about |= {"labels": list(study.labels), "repeats": list(study.repeats), "metrics": list(study.metrics)}
+        made = report.summarise(folder, about)
+        (folder / report.FILE).write_text(as_json(made))
+        parquet.write(made, folder)
+        report.draw(folder)
+        if self.metrics:
+            sweep.draw(made, folder / report.PLOTS)
 
 
-def prepared(point: Point) -> Experiment | ClusterExperiment | WideExperiment:
-    """Return what a point would run: jobs with places of their own, jobs that are scheduled, or data centres."""
-    if isinstance(point.scenario, WideScenario):
-        return wide.build(point.scenario, point.path.parent)
-    build = experiment.build if point.scenario.cluster is None else cluster.build
-    return build(point.scenario, str(point.path), point.path.parent)
-
-
-def campaign_of(
-    point: Point, kernel: Kernel | None, results: Path, watcher: Watcher, memory_bytes: int, at_once: int
-) -> Campaign | WideCampaign:
-    """Return the campaign that a point is, `at_once` of its arms side by side."""
-    made, rest = prepared(point), (results, watcher, memory_bytes, point.name, at_once)
-    if isinstance(made, WideExperiment):
-        assert kernel is not None  # every point that needs one was asked for it
-        return WideCampaign(made, point.source, kernel, *rest)
-    if isinstance(made, Experiment) and made.scenario.engine == "fluid":
-        return FluidCampaign(made, point.source, None, *rest)
-    if isinstance(made, ClusterExperiment):
-        return ClusterCampaign(made.alone, point.source, kernel, *rest, cluster=made)
-    return Campaign(made, point.source, kernel, *rest)
-
-
-def is_current(folder: Path, point: Point) -> bool:
-    """Return whether a valid run is there, of the same scenario and the same code."""
-    try:
-        manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    same = manifest.get("scenario_sha256") == sha256(point.source.encode()).hexdigest()
-    return bool(manifest.get("valid")) and same and manifest.get("code") == code_version()
-
-
-def wall_of(folder: Path) -> float:
-    """Return how long a finished run took, in seconds."""
-    return float(json.loads((folder / "wall.json").read_text(encoding="utf-8"))["whole"]["total"])
-
-
-@dataclass(frozen=True)
-class _Named:
-    """Tells of the arms of one point among several."""
-
-    watcher: Watcher
-    name: str
-
-    def arm(self, arm: str, iterations: int) -> None:
-        self.watcher.arm(f"{self.name}: {arm}", iterations)
-
-    def message(self, arm: str, message: dict[str, Any]) -> None:
-        self.watcher.message(f"{self.name}: {arm}", message)
-
-    def stage(self, text: str) -> None:
-        self.watcher.stage(f"{self.name}: {text}")
+def _named(study: Study) -> str:
+    return study.name if study.varied else ""

@@ -28,6 +28,7 @@ PROFILING = "testbed.profiling"
 FLUID, FLUID_CAMPAIGN = "testbed.fluid", "testbed.fluid.campaign"
 STUDY, LOOPS = "testbed.study", "testbed.loops"
 PROGRESS, SHOW, CLI = "testbed.progress", "testbed.show", "testbed.cli"
+COMMANDS = "testbed.commands"
 
 # Every room, and the rooms it may import from beside itself. A name stands for all modules below it.
 ROOMS: dict[str, set[str]] = {
@@ -66,10 +67,13 @@ ROOMS: dict[str, set[str]] = {
           CAMPAIGN, REPORT},
     PROFILING: {ERRORS, CASSINI, REPORT},
     PROGRESS: set(),
-    STUDY: {FLUID_CAMPAIGN, ERRORS, SCENARIO, EXPERIMENT, CLUSTER, CAMPAIGN, CLUSTER_CAMPAIGN, GEO, REPORT, ENGINE},
+    STUDY: {FLUID_CAMPAIGN, ERRORS, SCENARIO, JOBS, EXPERIMENT, FIDELITY, CLUSTER, CAMPAIGN, CLUSTER_CAMPAIGN, GEO,
+            REPORT, ENGINE},
     SHOW: {PROFILING, STUDY, GEO, UNITS, CAMPAIGN, CLUSTER, EXPERIMENT, FIDELITY, REPORT, ENGINE},
     CLI: {PROFILING, ERRORS, UNITS, SCENARIO, SCHEMA, RESULTS, EXPERIMENT, CAMPAIGN, CLUSTER, CLUSTER_CAMPAIGN,
-          STUDY, PROGRESS, SHOW, REPORT, ENGINE, NET, GEO},
+          STUDY, PROGRESS, SHOW, COMMANDS, REPORT, ENGINE, NET, GEO},
+    COMMANDS: {PROFILING, ERRORS, UNITS, SCENARIO, SCHEMA, RESULTS, EXPERIMENT, CAMPAIGN, CLUSTER, CLUSTER_CAMPAIGN,
+               STUDY, PROGRESS, SHOW, REPORT, ENGINE, NET, GEO, TELEMETRY},
     "testbed.__main__": {CLI},
 }  # fmt: skip
 # Measures the others from outside: it may look anywhere, and nobody looks at it.

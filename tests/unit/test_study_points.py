@@ -68,6 +68,48 @@ def test_a_scenario_is_a_study_of_one_point(tmp_path: Path) -> None:
     assert [point.name for point in made.points] == ["tiny"]
 
 
+PLACES = """
+[[study.vary]]
+label = "places"
+keys = ["job.first.workers"]
+values = [["h1", "h3"], ["h3", "h1"]]
+
+[[study.vary]]
+label = "draw"
+keys = ["measure.seed"]
+values = [1, 2]
+"""
+
+
+def test_placements_are_varied_and_seeds_are_repetitions(tmp_path: Path) -> None:
+    made = study(tmp_path, PLACES)
+    assert [point.name for point in made.points] == [
+        "places-h1-h3_draw-1", "places-h1-h3_draw-2", "places-h3-h1_draw-1", "places-h3-h1_draw-2"
+    ]  # fmt: skip
+    assert made.points[2].scenario.job[0].workers == ("h3", "h1")
+    assert made.points[2].at == {"places": "h3 h1", "draw": 1}
+    assert (made.labels, made.repeats) == (("places", "draw"), ("draw",))
+    repeated = "[study]\nrepeats = ['places']\n" + PLACES
+    assert study(tmp_path, repeated).repeats == ("places",)
+
+
+def test_a_wide_area_scenario_is_a_study_too() -> None:
+    made = points.load("netstorm-static")
+    assert (made.varied, made.points[0].name) == (False, "netstorm-static")
+
+
+def test_long_names_are_cut_and_differ(tmp_path: Path) -> None:
+    hosts = ", ".join(f'"x{number}"' for number in range(90))
+    text = (
+        PLACES.replace('"h1", "h3"', hosts).replace('"h3", "h1"', hosts + ', "y"').replace("job.first.workers", "title")
+    )
+    with pytest.raises(InputError, match="title"):
+        study(tmp_path, text)
+    names = {points._point("a" * 200 + end, tmp_path / "tiny.toml", (), {}).name for end in "bc"}
+    assert len(names) == 2
+    assert {len(name) for name in names} == {points.LONGEST_NAME}
+
+
 def test_one_point_can_be_picked(tmp_path: Path) -> None:
     made = study(tmp_path, STANDING)
     assert [point.name for point in made.only("other").points] == ["other"]
@@ -86,6 +128,11 @@ def test_one_point_can_be_picked(tmp_path: Path) -> None:
         (STANDING.replace('"beside"', '"nonesuch"'), "nonesuch: no such scenario"),
         (VARIED.replace("[0, 0.2]", "[-1, 0.2]"), "jitter"),
         (VARIED.replace("[0, 0.2]", "[]"), "values: "),
+        (VARIED.replace('"topology"\n', '"value"\n'), "value is a column of the results"),
+        (
+            '[study]\nrepeats = ["seed"]\n' + VARIED,
+            "repeats: nothing is varied as 'seed'; labels are compute, topology",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
