@@ -55,7 +55,7 @@ class Arm:
         self.epoch_s = 0.0
         self.trial = ""
         self.sockets: dict[str, list[AgentSocket]] = {}
-        self.lost_captures: dict[str, int] = {}
+        self.captures: dict[str, dict[str, Any]] = {}
         self._marks: Writer | None = None
 
     @property
@@ -137,23 +137,27 @@ class Arm:
 
     def on_iteration(self, job: str, iteration: int, t_s: float) -> None:
         """Take note that rank 0 of a job has ended an iteration at time.time() = `t_s`."""
-        packets = self._note_marks(job, iteration)
-        progress_s = round(t_s - self.epoch_s, 3)
-        self.status.say(progress=progress_s, trial=self.trial, job=job, iteration=iteration, packets=packets)
+        packets, links = self._note_marks(job, iteration)
+        told = {"trial": self.trial, "job": job, "iteration": iteration, "packets": packets, "links": links}
+        self.status.say(progress=round(t_s - self.epoch_s, 3), **told)
 
     def on_record(self, record: IterationRecord) -> None:
         """Take note of an iteration of any worker, as it is reported."""
 
-    def _note_marks(self, job: str, iteration: int) -> int:
-        """Write what every shared link has marked so far, at a job's iteration boundary; return their packets."""
+    def _note_marks(self, job: str, iteration: int) -> tuple[int, list[tuple[int, int]]]:
+        """Write what every shared link has marked so far, at a job's iteration boundary.
+
+        Returns the packets of them all, and of each the bytes sent and the packets marked.
+        """
         assert self._marks is not None
-        packets = 0
+        packets, links = 0, []
         for link in self.plan["shared"]:
             interface = self.net.interfaces[link]
             queue = self.net.place(interface.node).qdiscs.read_queue(interface.ifindex, self._handles(link))
             self._marks.row(self.trial, job, iteration, self.now_s, link, queue.marked)
             packets += queue.packets
-        return packets
+            links.append((queue.bytes, queue.marked))
+        return packets, links
 
     def _count(self, label: str, controller: Client, counters: Writer) -> None:
         """Write what all sources say of every directed link, once their counters have settled."""
@@ -219,7 +223,7 @@ class Arm:
     @contextmanager
     def _captures(self) -> Iterator[None]:
         wanted = self.plan["capture"]
-        settings = CaptureSettings(wanted["snap_bytes"], wanted["packets"])
+        settings = CaptureSettings(wanted["snap_bytes"], wanted["packets"], wanted["size_bytes"])
         with ExitStack() as stack:
             for link in wanted["links"]:
                 interface = self.net.interfaces[link]
@@ -229,7 +233,11 @@ class Arm:
             yield
 
     def _end_capture(self, link: str, capture: Capture) -> None:
-        self.lost_captures[link] = capture.stop().lost_packets
+        done = capture.stop()
+        self.captures[link] = {
+            "packets": done.converted.packets, "size_bytes": done.converted.size_bytes,
+            "lost_packets": done.lost_packets, "whole": done.whole,
+        }  # fmt: skip
 
     @contextmanager
     def _agents(self) -> Iterator[Coordinator]:
@@ -253,7 +261,7 @@ class Arm:
             "virtual_s": round(self.now_s, 6),
             "jobs": [asdict(job) for job in self.jobs],
             "sockets": [asdict(socket) for of_job in self.sockets.values() for socket in of_job],
-            "captures_lost_packets": self.lost_captures,
+            "captures": self.captures,
             "readings": list(readings),
         }
         (self.out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")

@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from threading import Event
-from typing import Any, Protocol
+from typing import Any
 
 from testbed import decide, results
 from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_job
@@ -27,24 +27,12 @@ from testbed.engine.launch import Guest, Machine
 from testbed.errors import NotValid
 from testbed.experiment import Experiment
 from testbed.fidelity import Check, check_arm
+from testbed.live import Live, Watcher
 from testbed.report import draw, summary, validation
 from testbed.scenario import Arm, Scenario
 
 SHIFTED: tuple[Arm, ...] = ("cassini", "refined")  # what is to run before them decides their time-shifts
 STAGES = ("guest up", "network", "controller", "read back", "agents", "trials", "files")
-
-
-class Watcher(Protocol):
-    """What shows a run's progress."""
-
-    def arm(self, arm: str, iterations: int) -> None:
-        """Say that an arm with so many job iterations has begun."""
-
-    def message(self, arm: str, message: dict[str, Any]) -> None:
-        """Take what the arm's guest says: a stage it has reached, or an iteration done."""
-
-    def stage(self, text: str) -> None:
-        """Say what the launcher itself does now."""
 
 
 @dataclass
@@ -100,8 +88,11 @@ class Campaign:
         with results.in_progress(self.results, name) as folder:
             started = time.monotonic()
             (folder / "scenario.toml").write_text(self.source)
-            wall_s = self._run_arms(folder)
-            outcome = self._judge(folder, wall_s)
+            live = Live(folder, name, self.watcher)
+            told = replace(self, watcher=live)
+            wall_s = told._run_arms(folder)
+            outcome = told._judge(folder, wall_s)
+            live.end()
             wall_s["whole"] = {"total": time.monotonic() - started}
             (folder / "wall.json").write_text(as_json(wall_s))
             place = self.results / (name if outcome.valid else f"{name}.invalid")

@@ -9,10 +9,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from testbed.commands.capture import capture
 from testbed.commands.common import DEFAULT_RESULTS, Memory, Settings
 from testbed.commands.common import console as _console
 from testbed.commands.common import machine as _machine
+from testbed.commands.compare import compare
 from testbed.commands.sweep import sweep
+from testbed.commands.watch import watch
 from testbed.engine.kernel import Kernel
 from testbed.errors import InputError, NotValid, OrreryError, lacks
 from testbed.progress import progress_bar
@@ -23,7 +26,8 @@ app = typer.Typer(
 )  # fmt: skip
 kernel_app = typer.Typer(no_args_is_help=True, help="The guest's kernel: build it, say where it is.")
 app.add_typer(kernel_app, name="kernel")
-app.command()(sweep)
+for own in (sweep, compare, watch, capture):
+    app.command()(own)
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all the guest's entropy.")]

@@ -120,6 +120,7 @@ class Experiment:
                 "links": list(self.captured),
                 "packets": telemetry.capture.packets,
                 "snap_bytes": telemetry.capture.snap_bytes,
+                "size_bytes": telemetry.capture.size,
             },
         }
 

@@ -73,6 +73,27 @@ def _exchange(folder: Path, place: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
+def running(where: Path) -> list[Path]:
+    """Return the work folders of runs in progress: of the run or study `where`, or in a folder of results."""
+    near = [where, *where.glob(".*.*"), *where.glob("*/.*.*"), *where.parent.glob(f".{where.name}.*")]
+    return sorted({folder for folder in near if folder.name.startswith(".") and _held(folder)})
+
+
+def _held(folder: Path) -> bool:
+    """Return whether a launcher holds the lock of a work folder."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def _sweep(results: Path, name: str) -> None:
     """Remove what runs that were killed have left: folders whose lock nobody holds any more."""
     for folder in results.glob(f".{name}.*"):

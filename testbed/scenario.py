@@ -280,10 +280,14 @@ class MeasureKeys(Part):
 
 
 class CaptureKeys(Part):
-    """Packets kept of chosen directed links ("a->b"; "shared" means those the jobs share), in every arm."""
+    """Packets kept of chosen directed links ("a->b"; "shared" means those the jobs share), in every arm.
+
+    Of each link at most `packets`, of each the first `snap_bytes`, in a file of at most `size`.
+    """
 
     links: Literal["shared"] | tuple[str, ...] = ()
     packets: Annotated[int, Field(ge=1, le=10_000_000)] = 5000
+    size: Annotated[Size, Field(ge=4096, le=10**10)] = 32_000_000
     snap_bytes: Annotated[int, Field(ge=64, le=9014)] = 128
 
 

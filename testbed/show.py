@@ -132,6 +132,11 @@ def any_outcome(console: Console, made: Outcome | WideOutcome) -> None:
     wide.outcome(console, made) if isinstance(made, WideOutcome) else outcome(console, made)
 
 
+def any_verdict(console: Console, made: Outcome | WideOutcome) -> None:
+    """Show the verdict on a run, on whichever network."""
+    wide.verdict(console, made) if isinstance(made, WideOutcome) else verdict(console, made.checks)
+
+
 def _scaling(console: Console, made: Experiment) -> None:
     scaling = Table(title=f"{made.topology.name} at scale {made.scaling.scale:g}", title_justify="left")
     for column in ("", "original", "emulated", "rule"):

@@ -8,14 +8,14 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 from testbed import results
-from testbed.campaign import Watcher, as_json, code_version
+from testbed.campaign import as_json, code_version
 from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_job
 from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Guest, Machine
@@ -25,6 +25,7 @@ from testbed.geo.experiment import System, WideExperiment
 from testbed.geo.pictures import draw
 from testbed.geo.summary import check_accounts, summarise
 from testbed.geo.validation import validate
+from testbed.live import Live, Watcher
 
 
 @dataclass
@@ -69,9 +70,12 @@ class WideCampaign:
         with results.in_progress(self.results, name) as folder:
             started = time.monotonic()
             (folder / "scenario.toml").write_text(self.source)
+            live = Live(folder, name, self.watcher)
+            told = replace(self, watcher=live)
             with ThreadPoolExecutor(self.at_once) as pool, self._stopped_on_error():
-                wall_s = dict(pool.map(lambda system: self._run_arm(folder / system.name, system), self._systems))
-            outcome = self._judge(folder)
+                wall_s = dict(pool.map(lambda system: told._run_arm(folder / system.name, system), self._systems))
+            outcome = told._judge(folder)
+            live.end()
             outcome.wall_s = wall_s | {"whole": {"total": time.monotonic() - started}}
             (folder / "wall.json").write_text(as_json(outcome.wall_s))
             place = self.results / (name if outcome.valid else f"{name}.invalid")

@@ -19,7 +19,7 @@ from typing import Any
 from distributed import Worker, get_worker
 
 from testbed import cluster, experiment
-from testbed.campaign import Campaign, Outcome, Watcher, code_version
+from testbed.campaign import Campaign, Outcome, code_version
 from testbed.cluster import ClusterExperiment
 from testbed.cluster_campaign import ClusterCampaign
 from testbed.engine.commands import ready_kernel
@@ -33,6 +33,7 @@ from testbed.geo.campaign import WideCampaign, WideOutcome
 from testbed.geo.experiment import WideExperiment
 from testbed.geo.keys import WideScenario
 from testbed.jobs import TRACE_FOLDERS
+from testbed.live import Watcher
 from testbed.report.cluster.load import IDEAL
 from testbed.study.points import Point
 

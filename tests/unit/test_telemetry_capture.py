@@ -140,14 +140,14 @@ def test_wireshark_opens_it(tmp_path: Path) -> None:
 
 @needs_tcpdump
 def test_packets_of_an_interface_are_captured(tmp_path: Path) -> None:
-    settings = CaptureSettings(snaplen_bytes=100, max_packets=1000)
+    settings = CaptureSettings(snaplen_bytes=100, max_packets=1000, direction="in")
     capture = Capture("a->b", "lo", tmp_path, tmp_path, settings)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for _ in range(5):
             sender.sendto(b"orrery" * 50, ("127.0.0.1", 9))
     done = capture.stop()
     assert done.path == tmp_path / "capture-a-b.pcapng"
-    assert done.lost_packets == 0
+    assert (done.lost_packets, done.whole) == (0, True)
     name, packets = read(done.path.read_bytes())
     assert name == "lo"
     ours = [kept for _, kept, original in packets if original == 14 + 20 + 8 + 300 and b"orrery" in kept]
@@ -157,11 +157,27 @@ def test_packets_of_an_interface_are_captured(tmp_path: Path) -> None:
 
 @needs_tcpdump
 def test_a_capture_stops_at_its_packets(tmp_path: Path) -> None:
-    capture = Capture("a->b", "lo", tmp_path, tmp_path, CaptureSettings(max_packets=3))
+    capture = Capture("a->b", "lo", tmp_path, tmp_path, CaptureSettings(max_packets=3, direction="in"))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for _ in range(50):
             sender.sendto(b"x", ("127.0.0.1", 9))
-    assert capture.stop().converted.packets == 3
+    done = capture.stop()
+    assert (done.converted.packets, done.whole) == (3, False)
+
+
+@needs_tcpdump
+def test_neither_file_becomes_larger_than_allowed(tmp_path: Path) -> None:
+    capture = Capture(
+        "a->b", "lo", tmp_path, tmp_path, CaptureSettings(snaplen_bytes=1000, max_bytes=8192, direction="in")
+    )
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for _ in range(100):
+            sender.sendto(b"x" * 900, ("127.0.0.1", 9))
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert max(sizes) <= 8192
+    done = capture.stop()
+    assert done.path.stat().st_size <= 8192
+    assert (done.converted.packets > 0, done.whole) == (True, False)
 
 
 @needs_tcpdump
