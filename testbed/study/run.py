@@ -136,20 +136,18 @@ class StudyRun:
 
     def _outcomes(self, client: Client, tasks: Sequence[Task], token: str) -> Generator[Ran, None, None]:
         """Hand all points to the cluster and yield each when it has ended."""
-        keys = {f"{task.name}-{token}": task for task in tasks}
+        # One group of tasks, which the scheduler holds back until a worker is free: one that dies loses its own only
+        keys = {(token, number): task for number, task in enumerate(tasks)}
 
-        def lost(event: tuple[float, Any]) -> None:
+        def left(event: tuple[float, Any]) -> None:
             message = event[1]
             if message.get("action") == "remove-worker" and not message["expected"]:
-                names = [keys[key].name for key in message["processing-tasks"] if key in keys]
-                self.teller.lost(message["worker"], names)
+                lost = {key if isinstance(key, str) else tuple(key) for key in message["processing-tasks"]}
+                self.teller.lost(message["worker"], [task.name for key, task in keys.items() if key in lost])
 
         client.subscribe_topic(token, lambda event: self.teller.hear(event[1]))
-        client.subscribe_topic("all", lost)
-        futures = [
-            client.submit(self.work, task, key=key, pure=False, priority=-number)
-            for number, (key, task) in enumerate(keys.items())
-        ]
+        client.subscribe_topic("all", left)
+        futures = [client.submit(self.work, task, key=key, pure=False, priority=-key[1]) for key, task in keys.items()]
         try:
             for future in as_completed(futures):
                 yield self._ran(keys[future.key], future)
