@@ -168,7 +168,9 @@ BAD = {
     "a batch beyond the paper's": _job(
         'batch = 3000\nsizing = "parameters"', "job second, model vgg16, batch: 3000", "512 to 1800"
     ),
-    "a batch with a size of its own": _job("batch = 1400", "job second, sizing: published-up", '"parameters"'),
+    "a batch with a size of its own": _job(
+        'batch = 1400\nsizing = "published-up"', "job second, sizing: published-up", '"parameters"'
+    ),
     "a sizing nobody knows": _job('sizing = "any"', "job.1.sizing: ", "'parameters'"),
     "a factor without a batch": _job(
         'compute_factor = 0.8\nsizing = "parameters"', "job second, compute_factor: 0.8", "give a batch"

@@ -125,7 +125,7 @@ def test_scaling_divides_bytes_and_keeps_times() -> None:
         ({"model": "vgg61"}, "job a, model: 'vgg61' is not known .known are bert, camembert, dlrm, gpt1, .* vgg16"),
         ({"scale": 0.0}, "job a, scale: 0.0"),
         ({"hosts": ["h1"]}, "job a, hosts: 1 workers"),
-        ({"batch": 1400}, "job a, sizing: published-up has one size"),
+        ({"batch": 1400, "sizing": "published-up"}, "job a, sizing: published-up has one size"),
         ({"sizing": "as-you-like"}, "job a, sizing: 'as-you-like'"),
         ({"model": "bert", "sizing": "published-up"}, "job a, sizing: no iteration of bert is published"),
     ],

@@ -1,9 +1,9 @@
 """The job of a model on given hosts. Model-parallel ones are `parallel`'s; a data-parallel one has one of two sizings.
 
-`"published-up"` (VGG16 alone, and its default): Down is the published 141 ms, and all of DDP's buckets are resized by
-one factor until Up lasts the published 114 ms at line rate on an empty network of 50 Gbit/s. Those 114 ms do not
-follow from the model's bytes; the plan's note says by how much the sizes differ. It is the simplest job whose
-iteration is the paper's, and demands full line rate.
+`"published-up"` (VGG16 alone, and its default where no batch, communication or factor is given): Down is the published
+141 ms, and all of DDP's buckets are resized by one factor until Up lasts the published 114 ms at line rate on an empty
+network of 50 Gbit/s. Those 114 ms do not follow from the model's bytes; the plan's note says by how much the sizes
+differ. It is the simplest job whose iteration is the paper's, and demands full line rate.
 
 `"parameters"` (the default of all others): sizes are the model's own gradients, never inflated. Where a communication
 time is published, or given, Up lasts that long and demand is below line rate (`pace`); else buckets leave at line
@@ -72,7 +72,8 @@ def job_plan(
     # Refuses the places before anything is computed for them.
     workers = make(forward_s=0.0, backward_s=0.0, buckets=(Bucket(1, 0.0),)).workers
     network = goodput_bps(SIZING_RATE_BPS / scale, mtu_bytes), STEP_LATENCY_S * scale
-    sizing = sizing or ("published-up" if known.published else "parameters")
+    settled = (batch, communication_s) == (None, None) and compute_factor == 1
+    sizing = sizing or ("published-up" if known.published and settled else "parameters")
     try:
         run = parallel.settle(known, strategy or parallel.usual(known, workers), workers, batch, compute_factor)
         if sizing == "published-up":
