@@ -144,7 +144,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
 def test_every_study_that_comes_along_makes_sense(name: str) -> None:
     made = points.load(name)
     assert made.name == name
-    figures = {"score", "score-mean", "gain", "marks", "ce", "adjustments", "lost-ms", "padding-ms"}
+    figures = {"score", "score-mean", "gain", "marks", "ce", "mean-ms", "adjustments", "lost-ms", "padding-ms"}
     for plot in made.plots:
         labels = set.union(*(set(point.at) for point in made.points))
         assert {wanted.partition(".")[0] for wanted in (plot.x, *plot.y)} <= figures | labels
