@@ -204,6 +204,8 @@ class ClusterExperiment:
             "candidates": keys.candidates,
             "aggregate": keys.aggregate,
             "angles": angles_of(self.scenario.measure.precision_deg),
+            "skipping": keys.skipping,
+            "window": keys.window,
             "kinds": kinds,
             "trials": trials,
         }

@@ -75,6 +75,20 @@ class ClusterCampaign(Campaign):
     def _judge(self, folder: Path, wall_s: dict[str, dict[str, float]]) -> Outcome:
         """Write verdict, summary, manifest and plots."""
         self.watcher.stage("verdict and report")
+        checks = self._checks(folder)
+        shown = summary.summarise(self.setting, summary.cluster_arms(folder, self.setting))
+        outcome = Outcome(folder, shown, NOTHING_PREDICTED | {"scenario": self.scenario.name}, checks, wall_s)
+        for file, content in (
+            ("manifest.json", self._manifest(outcome)),
+            ("summary.json", outcome.summary),
+            ("validation.json", outcome.validation),
+        ):
+            (folder / file).write_text(as_json(content))
+        figures.draw_cluster(folder, self.setting)
+        return outcome
+
+    def _checks(self, folder: Path) -> dict[str, list[Check]]:
+        """Return every check on the files of every arm."""
         keys, topology = self.cluster.keys, self.experiment.topology
         drops, every_s = self.scenario.require.drops, self.scenario.telemetry.queue_interval
         checks: dict[str, list[Check]] = {
@@ -87,16 +101,7 @@ class ClusterCampaign(Campaign):
                 seen = (keys.watch_interval, drops, self.cluster.watched)
                 checks[arm] = check_arm(folder / arm, topology, *seen, standing=False)
                 checks[arm] += check_timeline(folder / arm, asked, self.setting["servers"])
-        shown = summary.summarise(self.setting, summary.cluster_arms(folder, self.setting))
-        outcome = Outcome(folder, shown, NOTHING_PREDICTED | {"scenario": self.scenario.name}, checks, wall_s)
-        for file, content in (
-            ("manifest.json", self._manifest(outcome)),
-            ("summary.json", outcome.summary),
-            ("validation.json", outcome.validation),
-        ):
-            (folder / file).write_text(as_json(content))
-        figures.draw_cluster(folder, self.setting)
-        return outcome
+        return checks
 
 
 NOTHING_PREDICTED: dict[str, Any] = {"held": 0, "of": 0, "verdict": "nothing was predicted", "predictions": []}

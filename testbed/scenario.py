@@ -202,7 +202,8 @@ class ClusterKeys(Part):
     `arrivals` is poisson, dynamic, snapshot, or a CSV file (columns: controllers.placement.arrivals) beside the
     scenario whose models are names of kinds. Poisson: `jobs` of them at `load`. Dynamic: kinds that arrive do so at
     `at`. `epoch` is between two rounds of scheduling, `restart` how long a job that is moved stands still. `noise` is
-    Pollux's gradient noise scale in batches as asked for.
+    Pollux's gradient noise scale in batches as asked for. `skipping` and `window` are of the fluid engine: whether it
+    plays everything, leaves out what is proven to repeat, or also lets `window` iterations stand for others.
     """
 
     kind: Annotated[tuple[KindKeys, ...], Field(min_length=1, max_length=16)]
@@ -223,6 +224,8 @@ class ClusterKeys(Part):
     noise: Annotated[float, Field(ge=0)] = 10.0
     profile_iterations: Annotated[int, Field(ge=3, le=1000)] = 6
     watch_interval: Delay = 0.05
+    skipping: Literal["none", "periodic", "sampled"] = "sampled"
+    window: Annotated[int, Field(ge=4, le=10_000)] = 24
 
     @model_validator(mode="after")
     def _possible(self) -> ClusterKeys:

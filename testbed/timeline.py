@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -113,8 +114,13 @@ class Kinds:
         return spans[span] if span in spans else next(spans[wide] for wide in reversed(SPANS) if wide in spans)
 
 
-def cluster_of(plan: Mapping[str, Any], trial: Mapping[str, Any], topology: Topology) -> tuple[Cluster, Kinds]:
-    """Return the cluster of a trial as it is before its first job comes, and what its jobs may run as."""
+def cluster_of(
+    plan: Mapping[str, Any], trial: Mapping[str, Any], topology: Topology, solver: Executor | None = None
+) -> tuple[Cluster, Kinds]:
+    """Return the cluster of a trial as it is before its first job comes, and what its jobs may run as.
+
+    solver: where CASSINI's links are solved, by default right here.
+    """
     state = ClusterState.from_dict(trial["state"])
     kinds = Kinds.of(plan["kinds"], trial["sorts"])
     schedulers: dict[str, Scheduler] = {
@@ -131,6 +137,7 @@ def cluster_of(plan: Mapping[str, Any], trial: Mapping[str, Any], topology: Topo
             {f"{a}->{b}": topology.direction(a, b).rate_bps for a, b in topology.directed()},
             Settings(angles=plan["angles"], budget=BUDGET, knot_budget=BUDGET, starts=2),
             plan["aggregate"],
+            solver,
         )
     rules = Rules(plan["epoch_s"], plan["on_change"], plan["restart_s"], plan["lead_s"], plan["candidates"])
     return Cluster(state.servers, state.jobs, schedulers[plan["scheduler"]], rules, plugin, trial["seed"]), kinds

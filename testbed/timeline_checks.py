@@ -36,6 +36,26 @@ def check_timeline(folder: Path, jobs: Sequence[Mapping[str, Any]], accelerators
     ]
 
 
+def check_stays(
+    folder: Path,
+    jobs: Sequence[Mapping[str, Any]],
+    accelerators: Mapping[str, int],
+    seen: Mapping[tuple[str, str], int],
+) -> list[Check]:
+    """Return the checks that need no times of single iterations; seen: how many were written down, by (trial, job)."""
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    zeros_s = {event["trial"]: event["t_s"] for event in events if event["event"] == "trial"}
+    stays = _stays(events)
+    begun = {key: dict.fromkeys(range(count), 0.0) for key, count in seen.items()}
+    return [
+        _check(
+            "every job came to its end, and did all its iterations", _undone(jobs, stays, begun), f"{len(jobs)} jobs"
+        ),
+        _check("no job began before it came", _early(jobs, stays, zeros_s), f"{len(jobs)} jobs"),
+        _check("no accelerator had two jobs at once", _doubled(stays, accelerators), f"{len(stays)} stays"),
+    ]
+
+
 def _stays(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return every start with its end (`left_s`, `done`; None where there is none), in the order of the starts."""
     found, running = [], dict[tuple[str, str], dict[str, Any]]()
@@ -55,8 +75,11 @@ def _undone(
     begun: Mapping[tuple[str, str], dict[int, float]],
 ) -> list[str]:
     faults = []
+    by_job: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for stay in stays:
+        by_job[stay["trial"], stay["job"]].append(stay)
     for job in jobs:
-        own = [stay for stay in stays if (stay["trial"], stay["job"]) == (job["trial"], job["job"])]
+        own = by_job[job["trial"], job["job"]]
         done = sum((stay["done"] or 0) * len(stay["placement"]) / job["workers"] for stay in own)
         ran = sum(stay["done"] or 0 for stay in own)
         seen = len(begun.get((job["trial"], job["job"]), {}))

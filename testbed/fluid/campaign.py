@@ -10,11 +10,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from testbed.campaign import Campaign, Outcome, as_json, code_version
+from testbed.cluster_campaign import ClusterCampaign
 from testbed.errors import NotValid
 from testbed.fidelity import Check
 from testbed.fluid.arm import FluidArm, run_arm
 from testbed.fluid.checks import check_arm
+from testbed.fluid.cluster import Remembering, run_cluster_arm
+from testbed.report.cluster.load import HISTORIES_FILE, IDEAL, asked_of
+from testbed.timeline_checks import check_stays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +46,46 @@ class FluidCampaign(Campaign):
 
     def _checks(self, folder: Path) -> dict[str, list[Check]]:
         return {arm: check_arm(folder / arm, played.traces) for arm, played in self.played.items()}
+
+    def _manifest(self, outcome: Outcome) -> dict[str, Any]:
+        return fluid_manifest(self, outcome)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FluidClusterCampaign(ClusterCampaign):
+    """How a scenario with a cluster is run at flow level. `solver` knows CASSINI's links that were solved before."""
+
+    played: dict[str, FluidArm] = field(default_factory=dict)
+    solver: Remembering = field(default_factory=Remembering)
+
+    def _run_guest(
+        self, folder: Path, arm: str, plan: dict[str, Any], iterations: int, program: str = "testbed.arm"
+    ) -> dict[str, float]:
+        """Play an arm; return its wall time."""
+        folder.mkdir()
+        (folder / "plan.json").write_text(as_json(plan))
+        self.watcher.arm(arm, iterations)
+        if self.stopped.is_set():
+            raise NotValid(f"arm {arm}: was stopped before it began")
+        started = time.monotonic()
+        if program == "testbed.arm":
+            self.played[arm] = run_arm(plan, folder)
+        else:
+            run_cluster_arm(plan, folder, self.solver)
+        self.watcher.message(arm, {"stage": "files"})
+        return {"played": round(time.monotonic() - started, 3)}
+
+    def _checks(self, folder: Path) -> dict[str, list[Check]]:
+        checks = {arm: check_arm(folder / arm, played.traces) for arm, played in self.played.items()}
+        asked = [vars(job) for trial in asked_of(folder).values() for job in trial.values()]
+        for arm in self.cluster.keys.arms:
+            if arm != IDEAL:
+                with np.load(folder / arm / HISTORIES_FILE) as arrays:
+                    names = [str(name).partition("/") for name in arrays["jobs"]]
+                    counts = arrays["counts"].tolist()
+                seen = {(trial, job): count for (trial, _, job), count in zip(names, counts, strict=True)}
+                checks[arm] = check_stays(folder / arm, asked, self.setting["servers"], seen)
+        return checks
 
     def _manifest(self, outcome: Outcome) -> dict[str, Any]:
         return fluid_manifest(self, outcome)

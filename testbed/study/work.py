@@ -27,7 +27,7 @@ from testbed.engine.kernel import Kernel
 from testbed.errors import EnvironmentLacks, OrreryError, lacks
 from testbed.experiment import Experiment
 from testbed.fidelity import Check
-from testbed.fluid.campaign import FluidCampaign
+from testbed.fluid.campaign import FluidCampaign, FluidClusterCampaign
 from testbed.geo import experiment as wide
 from testbed.geo.campaign import WideCampaign, WideOutcome
 from testbed.geo.experiment import WideExperiment
@@ -129,6 +129,8 @@ def campaign_of(
         return WideCampaign(made, point.source, kernel, *rest)
     if isinstance(made, Experiment) and made.scenario.engine == "fluid":
         return FluidCampaign(made, point.source, None, *rest)
+    if isinstance(made, ClusterExperiment) and made.scenario.engine == "fluid":
+        return FluidClusterCampaign(made.alone, point.source, None, *rest, cluster=made)
     if isinstance(made, ClusterExperiment):
         return ClusterCampaign(made.alone, point.source, kernel, *rest, cluster=made)
     return Campaign(made, point.source, kernel, *rest)

@@ -17,6 +17,7 @@ from testbed.report.load import Floats
 from testbed.report.summary import P99_FROM
 
 Arms = Mapping[str, list[ClusterTrial]]
+MOST_ROWS = 128  # servers that can still be told apart in a picture
 ARM_COLOURS = {
     "themis": "#cc3311",
     "themis+cassini": "#009988",
@@ -39,7 +40,7 @@ def draw_cluster(run_dir: Path, setting: Mapping[str, Any]) -> list[Path]:
         "iteration-times": lambda: cdf(arms),
         "marks-by-model": lambda: marks(arms),
     }
-    if any(name != IDEAL for name in arms):
+    if any(name != IDEAL for name in arms) and len(setting["servers"]) <= MOST_ROWS:
         wanted["servers"] = lambda: gantt(arms, setting["servers"])
     folder = run_dir / "plots"
     folder.mkdir(exist_ok=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from testbed.report.load import Floats
 from testbed.telemetry import tables
 
 JOBS_FILE = "jobs.json"
+HISTORIES_FILE = "iterations.npz"
+"""Of the fluid engine: arrays of all jobs (TRIAL/JOB), one after another, with `counts` iterations each."""
 IDEAL = "ideal"
 SKIP = 1  # the first iteration alone, in which connections still open their windows
 
@@ -123,15 +125,13 @@ def asked_of(run_dir: Path) -> dict[str, dict[str, Asked]]:
 
 def trials_of(folder: Path, asked: Mapping[str, Mapping[str, Asked]]) -> list[ClusterTrial]:
     """Return the trials of an arm. Raises InputError for missing files, and for a job that did not come to its end."""
+    if (folder / HISTORIES_FILE).is_file():
+        return list(_histories(folder, asked))
     rows = tables.ITERATIONS.read(folder / tables.ITERATIONS.file)
     columns = {name: np.array(rows.numbers(name)) for name in ("rank", "iteration", "begin_s", "end_s", "ce_packets")}
     columns |= {name: np.array(rows.numbers(name)) for name in ("held_s", "lost_s", "adjusted")}
     trial, job = np.array(rows.text("trial")), np.array(rows.text("job"))
-    events: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for line in (folder / "events.jsonl").read_text(encoding="utf-8").splitlines():
-        event = json.loads(line)
-        if "trial" in event:
-            events[event["trial"]].append(event)
+    events = _events(folder)
     marks = _marked(folder)
     found = []
     for name, jobs in asked.items():
@@ -149,6 +149,52 @@ def trials_of(folder: Path, asked: Mapping[str, Mapping[str, Asked]]) -> list[Cl
         rounds = tuple(event for event in events[name] if event["event"] == "round")
         found.append(ClusterTrial(name, lives, marks.get(name, 0.0), rounds))
     return found
+
+
+def _events(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the events of every trial."""
+    events: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    with (folder / "events.jsonl").open(encoding="utf-8") as lines:
+        for line in lines:
+            event = json.loads(line)
+            if "trial" in event:
+                events[event["trial"]].append(event)
+    return events
+
+
+def _histories(folder: Path, asked: Mapping[str, Mapping[str, Asked]]) -> Iterator[ClusterTrial]:
+    """Yield the trials of an arm of the fluid engine."""
+    with np.load(folder / HISTORIES_FILE) as arrays:
+        found = {name: arrays[name] for name in arrays.files}
+    ends = np.cumsum(found["counts"])
+    at = {str(job): index for index, job in enumerate(found["jobs"])}
+    for name, events in _events(folder).items():
+        zero_s = next(event["t_s"] for event in events if event["event"] == "trial")
+        of_job: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for event in events:
+            if event["event"] in ("start", "left"):
+                of_job[event["job"]].append(event)
+        lives = {}
+        for job, one in asked[name].items():
+            left = of_job[job][-1] if of_job[job] else {}
+            if left.get("event") != "left" or not left["complete"]:
+                where = f"{folder / 'events.jsonl'}: trial {name}"
+                raise InputError(where, f"{job} did not come to its end", "run the arm again")
+            index = at[f"{name}/{job}"]
+            own = slice(int(ends[index] - found["counts"][index]), int(ends[index]))
+            starts = [event for event in of_job[job] if event["event"] == "start"]
+            ended = [event for event in of_job[job] if event["event"] == "left"]
+            stays = tuple(
+                Stay(tuple(begin["placement"]), begin["t_s"] - zero_s, end["t_s"] - zero_s)
+                for begin, end in zip(starts, ended, strict=True)
+            )
+            lives[job] = Life(
+                one, left["t_s"] - zero_s, max(1.0, left["contention"]), stays, found["times_s"][own],
+                found["marked"][own].astype(np.float64), float(found["waited_s"][index]), int(found["adjusted"][index]),
+            )  # fmt: skip
+        rounds = tuple(event for event in events if event["event"] == "round")
+        marked = float(sum(life.ce_packets.sum() for life in lives.values()))
+        yield ClusterTrial(name, lives, marked, rounds)
 
 
 def _life(folder: Path, asked: Asked, events: list[dict[str, Any]], rows: dict[str, Floats], zero_s: float) -> Life:
