@@ -24,6 +24,7 @@ from controllers.placement.interleave import Cassini, Traffic
 from controllers.placement.layout import Layout
 from controllers.placement.orders import Beat, Order, Plugin, Retime, Start, Stop
 from controllers.placement.pollux import Pollux
+from controllers.placement.pool import PoolPollux
 from controllers.placement.random import Random
 from controllers.placement.state import SPANS, ClusterState, Placement, Scheduler
 from controllers.placement.themis import Themis
@@ -68,6 +69,7 @@ class Conductor(Protocol):
 
 
 MOST_DSCPS = 63
+LARGE = 32  # servers; for more of them Pollux's matrices take minutes
 MOST_MISSED = 2  # ticks in a row; a job that misses so many cannot keep its period
 BUDGET = search.BUDGET // 32  # a decision is to take a second at most, in a guest
 Log = Callable[..., None]  # (t_s: seconds since the trace began, event, details)
@@ -115,23 +117,31 @@ class Kinds:
 
 
 def cluster_of(
-    plan: Mapping[str, Any], trial: Mapping[str, Any], topology: Topology, solver: Executor | None = None
+    plan: Mapping[str, Any],
+    trial: Mapping[str, Any],
+    topology: Topology,
+    solver: Executor | None = None,
+    plugin_kind: type[Cassini] = Cassini,
+    *,
+    pool: bool = False,
 ) -> tuple[Cluster, Kinds]:
     """Return the cluster of a trial as it is before its first job comes, and what its jobs may run as.
 
-    solver: where CASSINI's links are solved, by default right here.
+    solver: where CASSINI's links are solved, by default right here. pool: whether Pollux takes servers of one
+    accelerator each as a pool (controllers.placement.pool), where it would breed matrices.
     """
     state = ClusterState.from_dict(trial["state"])
     kinds = Kinds.of(plan["kinds"], trial["sorts"])
+    large = len(state.servers) > LARGE and all(server.accelerators == 1 for server in state.servers)
     schedulers: dict[str, Scheduler] = {
         "themis": Themis(lease_s=plan["lease_s"]),
-        "pollux": Pollux(restart_s=plan["restart_s"]),
+        "pollux": (PoolPollux if pool and large else Pollux)(restart_s=plan["restart_s"]),
         "random": Random(),
     }
     plugin: Plugin | None = None
     if plan["plugin"]:
         layout, routes = Layout(state.servers), Routes(topology)
-        plugin = Cassini(
+        plugin = plugin_kind(
             lambda job, placement: kinds.traffic_of(job, placement, layout),
             routes.route,
             {f"{a}->{b}": topology.direction(a, b).rate_bps for a, b in topology.directed()},

@@ -74,7 +74,7 @@ class Pollux:
         return Proposal(
             scheduler=self.name,
             now_s=state.now_s,
-            candidates=_candidates(layout, state, placed, candidates, seed),
+            candidates=candidates_of(layout, state, placed, candidates, seed),
             merit_name="speedup",
             merit={
                 job.name: float(one) for job, one in zip(state.jobs, problem.speedups(matrix[None])[0], strict=True)
@@ -96,7 +96,7 @@ class Problem:
         self.power, self.layout = power, layout
         rows = [layout.counts(job.placement) for job in state.jobs]
         self.now: Matrices = np.array(rows, dtype=np.int64).reshape(-1, len(layout.servers))
-        self.goodputs = {job.name: _goodput(job) for job in state.jobs}
+        self.goodputs = {job.name: goodput_of(job) for job in state.jobs}
         self.table = np.stack([self._speedups_of(job, len(state.jobs)) for job in state.jobs]) if state.jobs else None
         ages = np.array([state.now_s - job.arrival_s for job in state.jobs])
         restarts = np.array([job.restarts for job in state.jobs])
@@ -154,13 +154,14 @@ def _used(row: Counts, workers: int) -> Counts:
     return used
 
 
-def _goodput(job: Job) -> Goodput:
+def goodput_of(job: Job) -> Goodput:
+    """Return the parameters of a job. Raises ValueError where it has none."""
     if job.goodput is None:
         raise ValueError(f"{job.name}: Pollux needs its goodput parameters")
     return job.goodput
 
 
-def _candidates(
+def candidates_of(
     layout: Layout, state: ClusterState, placed: dict[str, Counts], count: int, seed: int
 ) -> tuple[Candidate, ...]:
     """Return allocations of equal merit: who stays stays, who is moved is moved elsewhere, just as close together."""

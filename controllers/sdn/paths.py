@@ -41,13 +41,16 @@ class Routes:
             if link_id(a, b) not in out and link_id(b, a) not in out:
                 neighbours[a].append((topology.port(a, b), b))
         self._neighbours = {name: [peer for _, peer in sorted(ports)] for name, ports in neighbours.items()}
-        hosts = set(topology.hosts)
-        self._candidates = {
-            (switch, dst): nearer for dst in topology.hosts for switch, nearer in self._nearer(dst, hosts).items()
-        }
+        self._hosts = set(topology.hosts)
+        self._candidates: dict[str, dict[str, list[str]]] = {}
 
-    def _nearer(self, dst: str, hosts: set[str]) -> dict[str, list[str]]:
+    def _nearer(self, dst: str) -> dict[str, list[str]]:
         """For every switch that reaches `dst`, the neighbours one hop nearer, in the order of ports."""
+        if dst not in self._candidates:
+            self._candidates[dst] = self._found(dst, self._hosts) if dst in self._hosts else {}
+        return self._candidates[dst]
+
+    def _found(self, dst: str, hosts: set[str]) -> dict[str, list[str]]:
         distance, queue = {dst: 0}, deque([dst])
         while queue:
             node = queue.popleft()
@@ -67,10 +70,10 @@ class Routes:
     def next_hop(self, switch: str, in_port: int, dst: str) -> str | None:
         """The neighbour to which `switch` sends what entered by `in_port` for `dst`; None when it cannot
         reach it."""
-        return self._choose(switch, in_port, dst) if (switch, dst) in self._candidates else None
+        return self._choose(switch, in_port, dst) if switch in self._nearer(dst) else None
 
     def _choose(self, switch: str, in_port: int, dst: str) -> str:
-        candidates = self._candidates[switch, dst]
+        candidates = self._nearer(dst)[switch]
         return candidates[(in_port + self._topology.host_number(dst)) % len(candidates)]
 
     def route(self, src: str, dst: str) -> list[str]:
@@ -85,7 +88,7 @@ class Routes:
         """The decisions on the way from one host to another; none when there is no path."""
         at, switch = (
             src,
-            next((peer for peer in self._neighbours[src] if (peer, dst) in self._candidates), dst),
+            next((peer for peer in self._neighbours[src] if peer in self._nearer(dst)), dst),
         )
         while switch != dst:
             in_port = self._topology.port(switch, at)

@@ -16,6 +16,7 @@ import numpy as np
 
 from testbed.fluid.arm import Network
 from testbed.fluid.conductor import FluidConductor
+from testbed.fluid.interleaving import GroupedCassini
 from testbed.fluid.skipping import History
 from testbed.report.cluster.load import HISTORIES_FILE
 from testbed.telemetry.events import EventLog
@@ -103,7 +104,9 @@ def _play(
     log: Callable[..., None],
 ) -> tuple[float, FluidConductor]:
     """Play a trace; return when its last job ended, and who conducted it."""
-    made, kinds = cluster_of(cluster, trial, network.topology, solver)
+    if cluster["plugin"] is None:
+        cluster = {**cluster, "candidates": 1}  # the first one is taken, and nobody looks at the others
+    made, kinds = cluster_of(cluster, trial, network.topology, solver, GroupedCassini, pool=True)
     conductor = FluidConductor(network, cluster["skipping"], cluster["window"])
     light = LightKinds(kinds.plans, kinds.traffic, kinds.sorts)
     dscps = [1] * sum(server["accelerators"] for server in trial["state"]["servers"])

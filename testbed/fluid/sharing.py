@@ -13,6 +13,7 @@ link's bandwidth-delay product and of the marking threshold. Reno and CUBIC bala
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 FULL = 1 - 1e-9
+FEW = 10  # flows, up to which plain loops are faster than arrays
 MOST_KNOWN = 20_000  # sets of active flows whose shares are kept
 HEADER_BYTES, ETHERNET_BYTES, ACKNOWLEDGEMENT_BYTES = 52, 14, 66
 """Of a frame beside its payload, and of the acknowledgement that each has (workloads.models.buckets)."""
@@ -128,6 +130,7 @@ class Sharing:
         self._marks_at = np.array([wires[link].marks_at_bytes or 0.0 for link in self.links])
         self._dctcp, self._ecn, self._links_too = dctcp, ecn, links_too
         self._known: dict[int, Share] = {}
+        self._few = [[(index[link], count) for link, count in flow.links.items()] for flow in self.flows]
 
     def fullest(self, carried: Carried) -> float:
         """Return the largest share of its rate that any link carries."""
@@ -139,8 +142,67 @@ class Sharing:
         if found is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            found = self._known[active] = self._share([at for at in range(len(self.flows)) if active >> at & 1])
+            flows = [at for at in range(len(self.flows)) if active >> at & 1]
+            alone = len(flows) <= FEW and not self._links_too and len({self.flows[at].level for at in flows}) <= 1
+            found = self._known[active] = self._share_of_few(flows) if alone else self._share(flows)
         return found
+
+    def _share_of_few(self, flows: list[int]) -> Share:
+        """Return the same as `_share`, for so few flows of one level that arrays cost more than they save."""
+        wire = self.frame_bytes / self._payload_bytes
+        count: dict[int, float] = {}
+        for flow in flows:
+            for link, each in self._few[flow]:
+                count[link] = count.get(link, 0.0) + each
+        answers = {link for flow in flows for link in count if self._back[link, flow]}
+        full = 1 + ACKNOWLEDGEMENT_BYTES / self.frame_bytes
+        capacity = {link: self._rate[link] / wire / (full if link in answers else 1.0) for link in count}
+        left, weight, growing = dict(capacity), dict(count), set(flows)
+        rates = dict.fromkeys(flows, 0.0)
+        while growing:
+            most = {link: left[link] / weight[link] for link in weight if weight[link] > 0}
+            if not most:
+                rates.update(dict.fromkeys(growing, math.inf))
+                break
+            more = max(0.0, min(most.values()))
+            for flow in growing:
+                rates[flow] += more
+            for link in most:
+                left[link] -= more * weight[link]
+            closed = {link for link, room in most.items() if room <= more * (1 + 1e-12)}
+            for flow in [flow for flow in growing if any(link in closed for link, _ in self._few[flow])]:
+                growing.discard(flow)
+                for link, connections in self._few[flow]:
+                    weight[link] -= connections
+            for link in closed:
+                weight[link] = 0.0
+        marked = self._marks_of_few(flows, rates, count, capacity) if self._ecn else dict.fromkeys(flows, 0.0)
+        return Share(tuple(flows), tuple(float(rates[flow]) for flow in flows), tuple(marked[flow] for flow in flows))
+
+    def _marks_of_few(
+        self, flows: list[int], rates: dict[int, float], count: dict[int, float], capacity: dict[int, float]
+    ) -> dict[int, float]:
+        carried, trip_s = dict.fromkeys(count, 0.0), dict.fromkeys(count, 0.0)
+        for flow in flows:
+            for link, connections in self._few[flow]:
+                carried[link] += rates[flow] * connections
+                trip_s[link] += connections * self.flows[flow].round_s
+        share = {}
+        for link, here in count.items():
+            if here >= 2 and self._marks_at[link] > 0 and carried[link] >= capacity[link] * FULL:
+                waiting = self._rate[link] * trip_s[link] / here + self._marks_at[link]
+                window = max(1e-300, waiting / self.frame_bytes / here)
+                share[link] = min(1.0, math.sqrt(2 / window) if self._dctcp else 1.5 / window**2)
+        marked = dict.fromkeys(flows, 0.0)
+        for flow in flows:
+            most = max((each for _, each in self._few[flow]), default=0)
+            unmarked = 1.0
+            for link, each in self._few[flow]:
+                if link in share:
+                    unmarked *= 1 - share[link] * each / most
+            if most and unmarked < 1:
+                marked[flow] = float(most * rates[flow] / self._payload_bytes * (1 - unmarked))
+        return marked
 
     def _share(self, flows: list[int]) -> Share:
         wire = self.frame_bytes / self._payload_bytes

@@ -1,8 +1,10 @@
-"""The fabrics that scenarios name: `cassini-48`, `dumbbell`, `dumbbell(n)`, `leaf-spine(n, m, k)`, `scale-up(n)`.
+"""The fabrics that scenarios name: `cassini-48`, `dumbbell`, `dumbbell(n)`, `leaf-spine(n, m, k)`, `fat-tree(k)`,
+`scale-up(n)`.
 
 `cassini-48` is the shape of CASSINI's testbed (NSDI 2024): 24 hosts, 13 switches, 48 links, 2:1
 oversubscribed at the top-of-rack switches. `leaf-spine(n, m, k)` has n leaves with m uplinks and k hosts each, so it is
-k:m oversubscribed. `scale-up(n)` is one tier: 8 to 72 accelerators, each a host, on one switch.
+k:m oversubscribed. `fat-tree(k)` is that of Al-Fares et al. (SIGCOMM 2008): k pods of k switches with k ports, k³/4
+hosts, as many uplinks as hosts everywhere. `scale-up(n)` is one tier: 8 to 72 accelerators, each a host, on one switch.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from dataclasses import dataclass
 from testbed.errors import InputError
 from testbed.net.topology import MAX_HOSTS, Direction, Link, Node, Red, Role, Topology
 
-NAMES = ("cassini-48", "dumbbell", "dumbbell(n)", "leaf-spine(n, m, k)", "scale-up(n)")
+NAMES = ("cassini-48", "dumbbell", "dumbbell(n)", "leaf-spine(n, m, k)", "fat-tree(k)", "scale-up(n)")
 SCALE_UP = range(8, 73)
+FAT_TREE = range(2, 31, 2)
 ETHERNET_HEADER_BYTES = 14
 # RED sits above the token bucket and cannot see what the bucket lets go at once: two packets, no more.
 BURST_PACKETS = 2
@@ -61,6 +64,8 @@ def build(name: str, settings: FabricSettings) -> Topology:
         _dumbbell(wiring, *sizes)
     elif kind == "leaf-spine" and len(sizes) == 3 and 0 not in sizes:
         _leaf_spine(wiring, *sizes)
+    elif kind == "fat-tree" and len(sizes) == 1:
+        _fat_tree(wiring, *sizes)
     elif kind == "scale-up" and len(sizes) == 1:
         _scale_up(wiring, *sizes)
     else:
@@ -136,6 +141,28 @@ def _leaf_spine(wiring: _Wiring, leaf_count: int, spine_count: int, hosts_per_le
     for leaf in leaves:
         for spine in spines:
             wiring.connect(leaf, spine)
+
+
+def _fat_tree(wiring: _Wiring, ports: int) -> None:
+    if ports not in FAT_TREE:
+        raise InputError(
+            "topology", f"fat-tree({ports}) is not built", f"an even number of ports, {FAT_TREE[0]} to {FAT_TREE[-1]}"
+        )
+    half = ports // 2
+    hosts = wiring.add("h", "host", ports * half * half)
+    edges = wiring.add("tor", "tor", ports * half)
+    aggregations = wiring.add("agg", "aggregation", ports * half)
+    cores = wiring.add("core", "core", half * half)
+    for i, host in enumerate(hosts):
+        wiring.attach(host, edges[i // half])
+    for pod in range(ports):
+        own = slice(pod * half, (pod + 1) * half)
+        for edge in edges[own]:
+            for aggregation in aggregations[own]:
+                wiring.connect(edge, aggregation)
+        for i, aggregation in enumerate(aggregations[own]):
+            for core in cores[i * half : (i + 1) * half]:
+                wiring.connect(aggregation, core)
 
 
 def _scale_up(wiring: _Wiring, accelerators: int) -> None:

@@ -159,7 +159,7 @@ def test_an_unknown_fabric_is_refused_with_the_known_ones(name: str) -> None:
 
 
 def test_a_fabric_beyond_the_addresses_is_refused_before_it_is_built() -> None:
-    with pytest.raises(InputError, match="at most 1000"):
+    with pytest.raises(InputError, match="at most 8000"):
         build("leaf-spine(1000000, 1000, 1000000)", SETTINGS)
 
 
