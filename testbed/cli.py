@@ -15,6 +15,7 @@ from testbed.commands.common import console as _console
 from testbed.commands.common import machine as _machine
 from testbed.commands.compare import compare
 from testbed.commands.sweep import sweep
+from testbed.commands.twins import twins
 from testbed.commands.watch import watch
 from testbed.engine.kernel import Kernel
 from testbed.errors import InputError, NotValid, OrreryError, lacks
@@ -26,7 +27,7 @@ app = typer.Typer(
 )  # fmt: skip
 kernel_app = typer.Typer(no_args_is_help=True, help="The guest's kernel: build it, say where it is.")
 app.add_typer(kernel_app, name="kernel")
-for own in (sweep, compare, watch, capture):
+for own in (sweep, compare, watch, capture, twins):
     app.command()(own)
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}

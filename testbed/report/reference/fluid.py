@@ -25,14 +25,14 @@ The fluid engine (docs/fluid.md) runs the scenarios of this project without pack
 there is put beside its twin: the mean iteration time of each arm (jobs weigh the same), and whether arms that differ by
 more than 2 % in packets are in the same order. Nothing is fitted: what misses, misses.
 
-What is known of why it misses. *Shared links*: a ring goes step by step, and in packets each of its connections gets its
-half of a link only in the mean, so a step waits for the slower one; the fluid is 1 to 5 % too fast. *Links without slack
-and nobody held to ticks* (scores below 0.95, `hold = true`): a fluid leaves two jobs where they are on the circle, since
-what one loses the other loses; with TCP they drift towards each other, so that time-shifts that are given once are worth
-less than the fluid says, by up to a fifth. *Ticks that are just missed* (`hold = "always"` near the score where jobs can
-keep them) cost a whole iteration or nothing, and a per cent decides which. *Unsteady compute* is drawn alike, but in
-packets jobs that were pushed apart meet again. *Short messages* (pipelines, all-to-all of DLRM) wait for windows and
-acknowledgements, of which a fluid has none.
+What is known of why it misses. *Shared links*: a ring goes step by step, and in packets each of its connections gets
+its half of a link only in the mean, so a step waits for the slower one; the fluid is 1 to 5 % too fast. *Links without
+slack and nobody held to ticks* (scores below 0.95, `hold = true`): a fluid leaves two jobs where they are on the
+circle, since what one loses the other loses; with TCP they drift towards each other, so that time-shifts that are given
+once are worth less than the fluid says, by up to a fifth. *Ticks that are just missed* (`hold = "always"` near the score where
+jobs can keep them) cost a whole iteration or nothing, and a per cent decides which. *Unsteady compute* is drawn alike,
+but in packets jobs that were pushed apart meet again. *Short messages* (pipelines, all-to-all of DLRM) wait for windows
+and acknowledgements, of which a fluid has none.
 """
 
 
@@ -136,7 +136,7 @@ def page(found: Sequence[Twin]) -> Iterator[str]:
     yield f"{within} of {len(arms)} arms are within {CLOSE:.0%}; in {alike} of {len(found)} runs all arms are in the"
     yield "same order."
     yield ""
-    yield "| run | arm: packets / fluid (ms), difference | furthest off | order of arms | CE an iteration: packets / fluid |"
+    yield "| run | arm: packets / fluid (ms), difference | furthest off | order of arms | CE: packets / fluid |"
     yield "|---|---|--:|---|---|"
     for twin in found:
         times = "; ".join(map(_times, twin.arms))
