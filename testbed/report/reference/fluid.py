@@ -26,13 +26,13 @@ there is put beside its twin: the mean iteration time of each arm (jobs weigh th
 more than 2 % in packets are in the same order. Nothing is fitted: what misses, misses.
 
 What is known of why it misses. *Shared links*: a ring goes step by step, and in packets each of its connections gets
-its half of a link only in the mean, so a step waits for the slower one; the fluid is 1 to 5 % too fast. *Links without
-slack and nobody held to ticks* (scores below 0.95, `hold = true`): a fluid leaves two jobs where they are on the
-circle, since what one loses the other loses; with TCP they drift towards each other, so that time-shifts that are given
-once are worth less than the fluid says, by up to a fifth. *Ticks that are just missed* (`hold = "always"` near the score where
-jobs can keep them) cost a whole iteration or nothing, and a per cent decides which. *Unsteady compute* is drawn alike,
-but in packets jobs that were pushed apart meet again. *Short messages* (pipelines, all-to-all of DLRM) wait for windows
-and acknowledgements, of which a fluid has none.
+its half of a link only in the mean, so a step waits for the slower one; the fluid is 1 to 5 % too fast. *Links
+without slack and nobody held to ticks* (scores below 0.95, `hold = true`): a fluid leaves two jobs where they are on
+the circle, since what one loses the other loses; with TCP they drift towards each other, so that time-shifts that are
+given once are worth less than the fluid says, by up to a fifth. *Ticks that are just missed* (`hold = "always"` near
+the score where jobs can keep them) cost a whole iteration or nothing, and a per cent decides which. *Unsteady
+compute* is drawn alike, but in packets jobs that were pushed apart meet again. *Short messages* (pipelines, all-to-
+all of DLRM) wait for windows and acknowledgements, of which a fluid has none.
 """
 
 
