@@ -36,13 +36,23 @@ def quantised(gradient: NDArray[np.float32], bits: int, random: Generator) -> ND
 
     Raises ValueError for less than one bit. With 32 bits nothing is lost.
     """
+    largest, steps = levels(gradient, bits, random)
+    return gradient if bits >= FULL_BITS or largest == 0 else values(largest, steps, bits)
+
+
+def levels(gradient: NDArray[np.float32], bits: int, random: Generator) -> tuple[float, NDArray[np.uint32]]:
+    """Return the largest magnitude, and how many steps each element lies above minus that. Raises ValueError."""
     if bits < 1:
         raise ValueError(f"a gradient needs a bit per element, not {bits}")
     largest = float(np.abs(gradient).max(initial=0.0))
     if bits >= FULL_BITS or largest == 0:
-        return gradient
-    step = 2 * largest / (2**bits - 1)
-    exact = (gradient.astype(np.float64) + largest) / step
+        return largest, np.zeros(gradient.shape, np.uint32)
+    exact = (gradient.astype(np.float64) + largest) / (2 * largest / (2**bits - 1))
     low = np.floor(exact)
-    level = low + (random.random(gradient.shape) < exact - low)
-    return np.asarray(np.clip(level * step - largest, -largest, largest), dtype=np.float32)
+    return largest, np.clip(low + (random.random(gradient.shape) < exact - low), 0, 2**bits - 1).astype(np.uint32)
+
+
+def values(largest: float, steps: NDArray[np.uint32], bits: int) -> NDArray[np.float32]:
+    """Return what so many steps stand for."""
+    step = 2 * largest / (2**bits - 1)
+    return np.asarray(np.clip(steps * step - largest, -largest, largest), dtype=np.float32)

@@ -63,11 +63,16 @@ def multi_root(
 
 
 def star(
-    overlay: Overlay, tensors: Sequence[int], roots: Sequence[str] = (), *, chunk_elements: int = CHUNK_ELEMENTS
+    overlay: Overlay,
+    tensors: Sequence[int],
+    roots: Sequence[str] = (),
+    *,
+    split_elements: int = BIG_ARRAY_ELEMENTS,
+    chunk_elements: int = CHUNK_ELEMENTS,
 ) -> Plan:
     """Return MXNET's plan with servers at these nodes; the first node if none is named.
 
-    With several servers an array below `BIG_ARRAY_ELEMENTS` goes to one by a hash of its number, and a larger one is
+    With several servers an array of less than `split_elements` goes to one by a hash of its number, and a larger one is
     split over all of them in equal parts.
     """
     servers = tuple(roots) or overlay.nodes[:1]
@@ -75,16 +80,16 @@ def star(
     chunks: list[Chunk] = []
     way_of: list[int] = []
     for tensor, elements in enumerate(tensors):
-        for server, offset, part in _mxnet(tensor, elements, len(servers)):
+        for server, offset, part in _mxnet(tensor, elements, len(servers), split_elements):
             for piece in cut([part], chunk_elements):
                 chunks.append(replace(piece, tensor=tensor, offset=offset + piece.offset))
                 way_of.append(server)
     return Plan(f"star-{len(servers)}", ways, tuple(chunks), tuple(way_of), meshed=True)
 
 
-def _mxnet(tensor: int, elements: int, servers: int) -> list[tuple[int, int, int]]:
+def _mxnet(tensor: int, elements: int, servers: int, split_elements: int) -> list[tuple[int, int, int]]:
     """Return (server, offset, elements) of an array's parts."""
-    if elements < BIG_ARRAY_ELEMENTS:
+    if elements < split_elements:
         return [(tensor * _HASH_PRIME % servers, 0, elements)]
     ends = [elements * number // servers for number in range(servers + 1)]
     return [(number, ends[number], ends[number + 1] - ends[number]) for number in range(servers)]

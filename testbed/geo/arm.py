@@ -38,7 +38,7 @@ from testbed.telemetry.qdisc import Qdisc
 from testbed.telemetry.tables import Writer
 from workloads.paramsync.conductor import Conductor, check_sums, start_programs
 from workloads.paramsync.plan import SyncPlan
-from workloads.paramsync.records import CHUNKS, ROUNDS, ChunkEvent, RoundRecord
+from workloads.paramsync.records import CHUNKS, ROUNDS, TRAINING, ChunkEvent, RoundRecord
 
 CONTROLLER_PORT = 6653
 SCRATCH = Path("/run/orrery")
@@ -116,6 +116,8 @@ class WideArm:
             strikes = Strikes(self.sync, self.plan["fire"], overlay, conductor, programs, namespaces)
             conductor.gather()
             self.status.say(stage="programs")
+            if self.sync.held:
+                Path(self.sync.held).mkdir(parents=True)
             start_s = time.time() + LEAD_S
             timers = [*self._timers(start_s, events), *strikes.timers(start_s, self.epoch_s, events)]
             records, noted = conductor.run(start_s, timers)
@@ -128,7 +130,10 @@ class WideArm:
             noted = chunk_events(Path(protocol.folder))
             write_record(Path(protocol.folder), self.out, self.epoch_s)
         self._write_chunks(noted)
-        check_sums(self.sync, records)
+        if self.sync.held:
+            self._write_training(records)
+        else:
+            check_sums(self.sync, records)
         self.status.say(stage="sums")
         return conductor
 
@@ -181,6 +186,15 @@ class WideArm:
             for record in sorted(records, key=lambda record: (record.round, record.node)):
                 times = (t_s - self.epoch_s for t_s in (record.begin_s, record.push_s, record.end_s))
                 writer.row(record.round, self.sync.sites[record.node], *times, record.digest)
+
+    def _write_training(self, records: list[RoundRecord]) -> None:
+        from workloads.paramsync import held  # a model and its data: only some runs need them
+
+        begin_s = min(record.begin_s for record in records)
+        with TRAINING.writer(self.out / TRAINING.file) as writer:
+            for one in held.check(self.sync, records):
+                end_s = max(record.end_s for record in records if record.round == one.round)
+                writer.row(one.round, end_s - begin_s, one.error, one.loss, one.accuracy)
 
     def _write_chunks(self, events: list[ChunkEvent]) -> None:
         sites = self.sync.sites

@@ -12,6 +12,7 @@ from typing import Any
 from controllers.netstorm.auxiliary import MOST_PATHS
 from controllers.netstorm.named import Choice
 from controllers.netstorm.overlay import Overlay
+from controllers.netstorm.strategies import BIG_ARRAY_ELEMENTS
 from controllers.netstorm.tree import Plan
 from controllers.netstorm.tree import Tree as PlannedTree
 from testbed.errors import InputError
@@ -21,15 +22,17 @@ from testbed.geo.prediction import Prediction, overlay_of, predict
 from testbed.net.transport import Transport
 from testbed.net.wan import dynamics, underlay
 from testbed.net.wan.build import Defaults
-from testbed.net.wan.model import Wan
+from testbed.net.wan.model import Wan, link_name
 from testbed.net.wan.sources import load
 from workloads.paramsync import tensors
-from workloads.paramsync.plan import Policy, SyncPlan, Tree, Way
+from workloads.paramsync.plan import FULL_BITS, Policy, SyncPlan, Tree, Way
 from workloads.paramsync.protocol import Protocol, Tunnel
 
 PROJECT = Path(__file__).resolve().parents[2]
 FOLDERS = (PROJECT / "wan", PROJECT.parent / "shared" / "data" / "wan")
 PORT = 5300
+HELD = "/run/orrery/sums"
+"""Where the first site keeps its sums, in the guest, if they are to be near direct ones rather than equal."""
 DISK = "/run/orrery/disk"
 """What sites under a scheduler have on disk, in the guest."""
 HORIZON_S = 7200.0
@@ -93,7 +96,7 @@ def build(scenario: WideScenario, base: Path) -> WideExperiment:
     defaults = Defaults(keys.rate, keys.delay, keys.jitter, keys.loss, keys.queue)
     original = load(keys.topology, folders, seed, defaults)
     changes = _changes(scenario, original, folders)
-    wan = original.scaled(keys.scale)
+    wan = _drawn_together(original, keys.spread).scaled(keys.scale)
     transport = scenario.transport
     spoken = Transport(
         transport.congestion_control, transport.ecn, transport.rto_min * keys.scale, transport.socket_buffer
@@ -101,6 +104,22 @@ def build(scenario: WideScenario, base: Path) -> WideExperiment:
     scaled = tuple(dynamics.scaled(original, changes, keys.scale))
     systems = tuple(made for system in scenario.system for made in _systems(scenario, system, wan, scaled))
     return WideExperiment(scenario, wan, scaled, spoken, systems)
+
+
+def _drawn_together(wan: Wan, spread: float) -> Wan:
+    """The network with every rate so far from the mean of all."""
+    rates_bps = [of.rate_bps for _, _, of in wan.directed()]
+    mean_bps = sum(rates_bps) / len(rates_bps)
+    if spread == 1:
+        return wan
+    return wan.with_attributes(
+        {
+            link_name(a, b): dataclasses.replace(
+                of, rate_bps=8 * round((mean_bps + spread * (of.rate_bps - mean_bps)) / 8)
+            )
+            for a, b, of in wan.directed()
+        }
+    )
 
 
 def _changes(scenario: WideScenario, wan: Wan, folders: list[Path]) -> list[dynamics.Change]:
@@ -130,7 +149,15 @@ def _systems(
 
 def _plan(scenario: WideScenario, system: SystemKeys, overlay: Overlay, root: str | None) -> Plan:
     sizes, size = _sizes(scenario)
-    return Choice(system.strategy, root, system.roots, system.arity).decide(overlay, sizes, size)
+    for site in system.active:
+        if site not in overlay.nodes:
+            known = ", ".join(overlay.nodes)
+            raise InputError(f"system.{system.name}.active", f"{site} is no site", f"sites are {known}")
+    split = max(1, round(BIG_ARRAY_ELEMENTS / scenario.wan.scale))
+    choice = Choice(
+        system.strategy, root, system.roots, system.arity, min(system.servers, len(overlay.nodes)), split, system.active
+    )
+    return choice.decide(overlay, sizes, size)
 
 
 def _sizes(scenario: WideScenario) -> tuple[list[int], int]:
@@ -141,8 +168,14 @@ def _sizes(scenario: WideScenario) -> tuple[list[int], int]:
 
 
 def _sync(scenario: WideScenario, system: SystemKeys, wan: Wan, plan: Plan, root: str | None) -> SyncPlan:
-    keys, names = scenario.sync, wan.names
-    compute_s = keys.compute if isinstance(keys.compute, tuple) else (keys.compute,) * len(names)
+    keys, names = scenario.sync, _part_of(plan, wan)
+    given_s = keys.compute if isinstance(keys.compute, tuple) else (keys.compute,) * len(wan.names)
+    if len(given_s) != len(wan.names):
+        raise InputError("sync", f"{len(given_s)} compute_s for {len(wan.names)} sites", "one each")
+    silent = tuple(number for number, name in enumerate(names) if plan.active and name not in plan.active)
+    compute_s = tuple(0.0 if n in silent else given_s[wan.number(name) - 1] for n, name in enumerate(names))
+    bits = tuple(round(FULL_BITS * plan.push_share.get(name, 1.0)) for name in names) if plan.push_share else ()
+    trained = keys.model == tensors.TRAINED
     ways = tuple(Way(_tree(way.push, names), _tree(way.pull, names)) for way in plan.ways)
     return SyncPlan(
         sites=names,
@@ -156,7 +189,19 @@ def _sync(scenario: WideScenario, system: SystemKeys, wan: Wan, plan: Plan, root
         seed=scenario.measure.seed,
         congestion_control=scenario.transport.congestion_control,
         protocol=_protocol(scenario, system, wan, root) if system.scheduled else None,
+        silent=silent,
+        bits=bits,
+        window=system.window if plan.ordered else 0,
+        oldest_first=plan.oldest_first,
+        held=HELD if trained or bits else "",
+        trained=trained,
     )
+
+
+def _part_of(plan: Plan, wan: Wan) -> tuple[str, ...]:
+    """The sites that a plan has anything for: all, but for those that a Steiner tree does not pass."""
+    found = {node for way in plan.ways for tree in (way.push, way.pull) for node in tree.order}
+    return tuple(name for name in wan.names if name in found)
 
 
 def _protocol(scenario: WideScenario, system: SystemKeys, wan: Wan, root: str | None) -> Protocol:

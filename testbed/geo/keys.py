@@ -9,10 +9,25 @@ from pydantic import Field, model_validator
 
 from testbed.scenario import Name, Part, read, validated
 from testbed.units import Delay, Rate, Size
-from workloads.paramsync.tensors import CHUNK_ELEMENTS, MODELS
+from workloads.paramsync.tensors import CHUNK_ELEMENTS, MODELS, TRAINED
 
-Strategy = Literal["star", "k-ary", "binary", "spanning", "packed", "fapt", "multi-root"]
-MESHED = ("star", "k-ary", "binary")
+Strategy = Literal[
+    "star",
+    "k-ary",
+    "binary",
+    "spanning",
+    "packed",
+    "fapt",
+    "multi-root",
+    "placed-star",
+    "ordered-star",
+    "quantised-star",
+    "steiner",
+    "planned",
+]
+STARS = ("star", "placed-star", "ordered-star", "quantised-star")
+MESHED = (*STARS, "k-ary", "binary")
+ROOTLESS = ("multi-root", "placed-star", "planned")
 EACH = "each"
 
 
@@ -21,7 +36,8 @@ class WanKeys(Part):
 
     `rate`, `delay`, `jitter`, `loss` and `queue` are for links of which the source does not say it. `scale` divides
     rates and bytes and multiplies delays. `redraw` draws all rates again every so often, `trace` is a CSV of changes;
-    both count from the first round on, and are not scaled in time. `routing` is for pairs without a tunnel.
+    both count from the first round on, and are not scaled in time. `spread` draws the rates that the source says
+    together: 0 gives all links their mean. `routing` is for pairs without a tunnel.
     """
 
     topology: str = "netstorm-9"
@@ -34,6 +50,7 @@ class WanKeys(Part):
     mtu_bytes: Annotated[int, Field(ge=1280, le=9000)] = 1500
     tunnels: bool = True
     routing: Literal["hops", "widest"] = "hops"
+    spread: Annotated[float, Field(ge=0, le=1)] = 1.0
     redraw: Delay | None = None
     trace: str | None = None
 
@@ -50,9 +67,11 @@ class WanTransportKeys(Part):
 class SyncKeys(Part):
     """What is synchronised, unscaled. `compute` is how long workers compute in a round, one for all or one for each
     site; `merge_rate` how fast a server adds up what its children push. When no site has ended a round for `watchdog`,
-    in virtual time and unscaled, the run fails with the state of every node."""
+    in virtual time and unscaled, the run fails with the state of every node. The model mlp is really trained, on data
+    that is generated, at scale 1; `target` is the accuracy of which the time is asked for."""
 
     model: str = "alexnet"
+    target: Annotated[float, Field(gt=0, lt=1)] = 0.8
     chunk_elements: Annotated[int, Field(ge=1000, le=100_000_000)] = CHUNK_ELEMENTS
     rounds: Annotated[int, Field(ge=1, le=10_000)] = 3
     compute: Delay | tuple[Delay, ...] = 0.1
@@ -68,7 +87,9 @@ class SyncKeys(Part):
 
 class SystemKeys(Part):
     """One way to synchronise. `root` is a site, or "each" for one run with every site as its root (not for multi-root);
-    `arity` is of k-ary trees, `roots` how many roots multi-root has (none: all sites).
+    `arity` is of k-ary trees, `roots` how many roots multi-root has (none: all sites), `servers` how many a star has,
+    `active` are the sites that take part in a round of steiner (the others only forward), `window` how many chunks a
+    sender of ordered-star may be ahead of the server.
 
     With `scheduler` sites ask one before every round; `awareness` (it learns throughputs and decides anew) and
     `auxiliary` (chunks go around long queues) imply it. Not for trees that use pairs without a tunnel."""
@@ -78,6 +99,9 @@ class SystemKeys(Part):
     root: str | None = None
     arity: Annotated[int, Field(ge=1, le=64)] = 3
     roots: Annotated[int, Field(ge=1, le=1000)] | None = None
+    servers: Annotated[int, Field(ge=1, le=1000)] = 1
+    active: tuple[str, ...] = ()
+    window: Annotated[int, Field(ge=1, le=1000)] = 2
     scheduler: bool = False
     awareness: bool = False
     auxiliary: bool = False
@@ -89,8 +113,12 @@ class SystemKeys(Part):
 
     @model_validator(mode="after")
     def _fitting(self) -> SystemKeys:
-        if self.strategy == "multi-root" and self.root is not None:
-            raise ValueError("multi-root chooses its roots itself: leave root out")
+        if self.strategy in ROOTLESS and self.root is not None:
+            raise ValueError(f"{self.strategy} chooses its roots itself: leave root out")
+        if self.servers > 1 and (self.strategy != "star" or self.root is not None):
+            raise ValueError("servers is for star, and they are the first sites: leave root out")
+        if (self.strategy == "steiner") != (len(self.active) > 1):
+            raise ValueError("steiner needs two or more active sites, and nobody else has any")
         if self.strategy != "multi-root" and self.roots is not None:
             raise ValueError("roots is for multi-root")
         if self.scheduled and self.strategy in MESHED:
@@ -155,6 +183,12 @@ class WideScenario(Part):
             raise ValueError(f"measure.baseline {self.measure.baseline} is no system; there are {', '.join(names)}")
         if self.fire.kills + self.fire.cuts + self.fire.late and not all(system.scheduled for system in self.system):
             raise ValueError("fire is for systems with a scheduler: the others stop at the first thing that breaks")
+        if self.sync.model == TRAINED and self.wan.scale != 1:
+            raise ValueError(f"sync.model {TRAINED} is trained for real, with all of its bytes: set wan.scale = 1")
+        if self.sync.model == TRAINED and self.fire.kills:
+            raise ValueError(f"sync.model {TRAINED} has its parameters in memory alone: leave fire.kills out")
+        if self.wan.spread < 1 and self.wan.redraw is not None:
+            raise ValueError("wan.spread is of rates that stay; wan.redraw draws others")
         if self.fire.cuts and not self.wan.tunnels:
             raise ValueError("fire.cuts is of tunnels, and wan.tunnels is off")
         if not 1e-3 <= self.transport.rto_min * self.wan.scale <= 120:

@@ -132,7 +132,8 @@ def round_times(experiment: WideExperiment, summary: Mapping[str, Any], validati
     axes = made.subplots()
     names = list(groups)
     compute_s = max(max(system.sync.compute_s) for system in experiment.systems)
-    bound_s = min(one["flow_s"] for one in validation["bounds"]["systems"].values()) + compute_s
+    bounds_s = [one["flow_s"] for one in validation["bounds"]["systems"].values() if one["flow_s"] is not None]
+    bound_s = min(bounds_s, default=0.0) + compute_s
     predicted: dict[str, list[float]] = {}
     for system in experiment.systems:
         predicted.setdefault(system.group, []).append(system.prediction.simulated_s + compute_s)

@@ -99,5 +99,6 @@ def _predictions(validation: dict[str, Any]) -> Table:
         errors.setdefault(row["system"], [f"{row['measured_s']:.2f} s"]).append(error)
     for system, cells in errors.items():
         bound = validation["bounds"]["systems"][system]
-        table.add_row(system, *cells, f"{bound['flow_s']:.2f} s", f"{bound['of_flow']:.2f}×")
+        beside = ("–", "–") if bound["flow_s"] is None else (f"{bound['flow_s']:.2f} s", f"{bound['of_flow']:.2f}×")
+        table.add_row(system, *cells, *beside)
     return table

@@ -13,7 +13,7 @@ from testbed.geo.experiment import System, WideExperiment
 from testbed.geo.records import TUNNELS, WAN_LINKS
 from testbed.report.wide import KIND
 from testbed.telemetry.tables import Records
-from workloads.paramsync.records import CHUNKS, ROUNDS
+from workloads.paramsync.records import CHUNKS, ROUNDS, TRAINING
 
 
 def round_times_s(rounds: Records) -> list[float]:
@@ -26,28 +26,43 @@ def round_times_s(rounds: Records) -> list[float]:
     return [after - before for before, after in pairwise(edges)]
 
 
-def system_summary(folder: Path, system: System) -> dict[str, Any]:
+def _trained(training: Records, target: float) -> dict[str, Any]:
+    """How near the sums were to direct ones; accuracy at the end, and when it was `target` first (None if never)."""
+    found: dict[str, Any] = {"sums_error": max(training.numbers("error"))}
+    if training.text("accuracy")[0]:
+        curve = list(zip(training.numbers("t_s"), training.numbers("accuracy"), strict=True))
+        found |= {"accuracy": curve[-1][1], "to_accuracy_s": next((t for t, share in curve if share >= target), None)}
+    return found
+
+
+def system_summary(folder: Path, system: System, target: float = 1.0) -> dict[str, Any]:
     """The figures of one system from its arm's files."""
     rounds = ROUNDS.read(folder / ROUNDS.file)
     times_s = round_times_s(rounds)
     compute_s = max(system.sync.compute_s)
+    training = folder / TRAINING.file
+    trained = _trained(TRAINING.read(training), target) if training.is_file() else {}
     digests = Counter(zip(rounds.counts("round"), rounds.text("digest"), strict=True))
     chunks = CHUNKS.read(folder / CHUNKS.file)
     counters = WAN_LINKS.read(folder / WAN_LINKS.file)
     begin, end = counters.where(label="begin"), counters.where(label="end")
-    return {
-        "system": system.name,
-        "group": system.group,
-        "roots": [system.sync.sites[way.push.root] for way in system.sync.policy.ways],
-        "rounds": len(times_s),
-        "round_s": times_s,
-        "mean_round_s": fmean(times_s),
-        "mean_sync_s": fmean(times_s) - compute_s,
-        "digests_agree": len(digests) == len(times_s) and set(digests.values()) == {len(system.sync.sites)},
-        "chunk_events": dict(sorted(Counter(chunks.text("event")).items())),
-        "wan_bytes": _total(end, "tx_bytes") - _total(begin, "tx_bytes"),
-        "wan_drops": _total(end, "dropped_packets") - _total(begin, "dropped_packets"),
-    } | ({"protocol": consistency.counts(folder)} if system.sync.protocol else {})
+    return (
+        {
+            "system": system.name,
+            "group": system.group,
+            "roots": [system.sync.sites[way.push.root] for way in system.sync.policy.ways],
+            "rounds": len(times_s),
+            "round_s": times_s,
+            "mean_round_s": fmean(times_s),
+            "mean_sync_s": fmean(times_s) - compute_s,
+            "digests_agree": len(digests) == len(times_s) and set(digests.values()) == {len(system.sync.sites)},
+            "chunk_events": dict(sorted(Counter(chunks.text("event")).items())),
+            "wan_bytes": _total(end, "tx_bytes") - _total(begin, "tx_bytes"),
+            "wan_drops": _total(end, "dropped_packets") - _total(begin, "dropped_packets"),
+        }
+        | trained
+        | ({"protocol": consistency.counts(folder)} if system.sync.protocol else {})
+    )
 
 
 def _total(records: Records, column: str) -> int:
@@ -56,7 +71,9 @@ def _total(records: Records, column: str) -> int:
 
 def summarise(experiment: WideExperiment, folder: Path) -> dict[str, Any]:
     """All systems, and how much faster than the baseline each is, in mean round time."""
-    systems = [system_summary(folder / system.name, system) for system in experiment.systems]
+    systems = [
+        system_summary(folder / system.name, system, experiment.scenario.sync.target) for system in experiment.systems
+    ]
     baseline = experiment.scenario.measure.baseline or experiment.systems[0].group
     of_baseline = [one["mean_round_s"] for one in systems if one["group"] == baseline]
     for one in systems:

@@ -115,6 +115,9 @@ def _bounds(experiment: WideExperiment, folder: Path) -> dict[str, Any]:
         edges = [at - starts[0] for at in (*starts, max(rounds.numbers("end_s")))]
         spans = [(begin + compute_s, end) for begin, end in pairwise(edges) if end > begin + compute_s]
         size = size_bytes(system.sync.chunks)
+        if system.plan.active or system.plan.push_share:  # bounds are for all sites, and for all of the bytes
+            systems[system.name] = dict.fromkeys(("flow_s", "of_flow", "cut_s", "of_cut"))
+            continue
         bounds = [of.between(*span, size) for span in spans]
         took_s = sum(end - begin for begin, end in spans)
         flow_s, cuts = sum(one.flow_s for one in bounds), [one.cut_s for one in bounds if one.cut_s is not None]

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from testbed.errors import NotValid
 from testbed.net.overlay import Overlay
 
-PROBE_S = 1.0
-"""How long the counted half of a transfer would take at the rate of the tunnel."""
+PROBE_S, PROBE_BYTES = 1.0, 2_000_000
+"""How long the counted half of a transfer would take at the rate of the tunnel, and how large it is at most."""
 _PORT, _PING_TIMEOUT_S, _ECHO_REQUEST, _ECHO_REPLY = 5190, 10.0, 8, 0
 _ICMP = struct.Struct("!BBHHH")
 
@@ -39,7 +39,7 @@ def measure(overlay: Overlay, rates_bps: dict[tuple[str, str], int]) -> list[Mea
     for (a, b), rate_bps in rates_bps.items():
         ping(overlay, a, b)  # keys are agreed on now
         rtt_s = ping(overlay, a, b)
-        found.append(Measured(a, b, rtt_s, throughput_bps(overlay, a, b, int(rate_bps / 8 * PROBE_S))))
+        found.append(Measured(a, b, rtt_s, throughput_bps(overlay, a, b, min(PROBE_BYTES, int(rate_bps / 8 * PROBE_S)))))
     return found
 
 

@@ -293,7 +293,8 @@ def _state(program: _Program) -> dict[str, Any] | None:
 
 
 def check_sums(plan: SyncPlan, records: Sequence[RoundRecord]) -> list[str]:
-    """Every round's digest, once all nodes have come to it and a direct sum too. Raises NotValid."""
+    """Every round's digest, once all nodes have come to it and a direct sum too. Raises NotValid. For sums that are
+    exact; others are `held` against direct ones."""
     from workloads.paramsync import gradients  # numpy costs the guest half a second that only this needs
 
     found = []

@@ -21,6 +21,13 @@ def gradient(seed: int, node: int, round_: int, chunk: int, elements: int) -> Ar
     return generator.integers(-LARGEST, LARGEST + 1, elements, dtype=np.int8).astype(np.float32)
 
 
+def contribution(plan: SyncPlan, node: int, round_: int, chunk: int) -> Array:
+    """What a node has to add in a round, in full precision, where no model is trained."""
+    if node in plan.silent:
+        return np.zeros(plan.chunks[chunk], dtype=np.float32)
+    return gradient(plan.seed, node, round_, chunk, plan.chunks[chunk])
+
+
 def digest(values: Array) -> bytes:
     """The digest of a chunk's bytes."""
     return hashlib.blake2b(values.tobytes(), digest_size=16).digest()
@@ -37,6 +44,6 @@ def direct(plan: SyncPlan, round_: int) -> str:
     for chunk, elements in enumerate(plan.chunks):
         total = np.zeros(elements, dtype=np.float32)
         for node in range(len(plan.sites)):
-            total += gradient(plan.seed, node, round_, chunk, elements)
+            total += contribution(plan, node, round_, chunk)
         digests.append(digest(total))
     return together(digests)

@@ -13,6 +13,7 @@ from functools import cached_property
 from testbed.errors import InputError
 from workloads.paramsync.protocol import Protocol
 
+FULL_BITS = 32
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -101,7 +102,11 @@ class SyncPlan:
     Server number i listens at `ips[i]`:`port`. Worker i computes for `compute_s[i]` before it pushes. A server merges
     `merge_bytes_per_s` of pushed bytes, one chunk after another (None: at once). Gradients follow from `seed`.
     With a `protocol` sites ask a scheduler before every round, and `policy` is only what it would decide at first.
-    Raises InputError for lists that do not fit together.
+    `silent` nodes have gradients of nothing but zeros. `bits` is how many bits per element each node pushes as a leaf
+    (empty: all 32). Under `window` a leaf may be so many chunks ahead of the last one that the root has added up (0: as
+    many as it likes). `oldest_first` queues send in the order of the chunks, results first. In `held` the first node
+    keeps its sums, where they are to be near a direct sum rather than equal to it. `trained`: gradients are those of a
+    real model (`learner`). Raises InputError for lists that do not fit together.
     """
 
     sites: tuple[str, ...]
@@ -115,6 +120,12 @@ class SyncPlan:
     seed: int
     congestion_control: str
     protocol: Protocol | None = None
+    silent: tuple[int, ...] = ()
+    bits: tuple[int, ...] = ()
+    window: int = 0
+    oldest_first: bool = False
+    held: str = ""
+    trained: bool = False
 
     def __post_init__(self) -> None:
         nodes = len(self.sites)
@@ -128,6 +139,10 @@ class SyncPlan:
             raise InputError("sync", f"{len(self.policy.way_of)} chunks have ways, of {len(self.chunks)}", "all")
         if self.merge_bytes_per_s is not None and not self.merge_bytes_per_s > 0:
             raise InputError("sync.merge_rate", f"{self.merge_bytes_per_s:g} B/s", "above 0")
+
+    def bits_of(self, node: int) -> int:
+        """How many bits per element a node pushes as a leaf."""
+        return self.bits[node] if self.bits else FULL_BITS
 
     def neighbours(self, node: int) -> list[int]:
         """The nodes that this one exchanges chunks with, in order."""
@@ -144,7 +159,7 @@ class SyncPlan:
         ways = tuple(
             Way(*(Tree(way[t]["root"], tuple(way[t]["parents"])) for t in ("push", "pull"))) for way in policy["ways"]
         )
-        lists = {key: tuple(data[key]) for key in ("sites", "ips", "chunks", "compute_s")}
+        lists = {key: tuple(data[key]) for key in ("sites", "ips", "chunks", "compute_s", "silent", "bits")}
         protocol = data.get("protocol") and Protocol.from_dict(data["protocol"])
         made = Policy(policy["version"], ways, tuple(policy["way_of"]))
         return cls(**data | lists | {"policy": made, "protocol": protocol})

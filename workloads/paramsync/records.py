@@ -46,6 +46,20 @@ CHUNKS = Table(
 )
 
 
+TRAINING = Table(
+    "training.csv",
+    {
+        "round": Column("count", "round, from 0"),
+        "t_s": Column("s", "virtual time since the first round began, when the last site had every sum"),
+        "error": Column("share", "largest error of an element of the sums, of the sum of its parts' magnitudes"),
+        "loss": Column(
+            "nat", "mean loss on examples that nobody learns from, after the round; empty if none is trained"
+        ),
+        "accuracy": Column("share", "of these examples that are classed rightly, likewise"),
+    },
+)
+
+
 @dataclass(frozen=True)
 class RoundRecord:
     """One round as one worker saw it, in time.time(): it computed from `begin_s` to `push_s`, and had every sum at

@@ -9,18 +9,17 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections import Counter
 from dataclasses import astuple
 from queue import SimpleQueue
 
-import numpy as np
-
-from workloads.paramsync import wire
+from workloads.paramsync import coded, wire
 from workloads.paramsync.control import Control
 from workloads.paramsync.gradients import Array
 from workloads.paramsync.ledger import WORKER, Ledger, ProtocolError
-from workloads.paramsync.plan import SyncPlan
+from workloads.paramsync.outbox import Outbox
+from workloads.paramsync.plan import FULL_BITS, SyncPlan
 from workloads.paramsync.records import FORWARDED, MERGED, RECEIVED, SENT, ChunkEvent
-from workloads.paramsync.tensors import FP32_BYTES
 from workloads.training import sockets
 
 TYPE_CHECKING = False
@@ -40,7 +39,8 @@ class Server:
         self._ledger = Ledger(node, plan.policy)
         self._sums: dict[tuple[int, int], Array] = {}
         self._inbox: SimpleQueue[tuple[int, wire.Header, bytearray]] = SimpleQueue()
-        self._outbox: dict[int, SimpleQueue[tuple[int, int, int, memoryview]]] = {}
+        self._outbox: dict[int, Outbox] = {}
+        self._complete = Counter[int]()
         self._connections: dict[int, socket.socket] = {}
         self._events: list[ChunkEvent] = []
 
@@ -71,7 +71,7 @@ class Server:
             self._connections[said[0].source] = connection
         listener.close()
         for peer, connection in sorted(self._connections.items()):
-            self._outbox[peer] = SimpleQueue()
+            self._outbox[peer] = Outbox(plan.oldest_first, plan.window if peer != WORKER else 0)
             self._start(self._receive, peer, connection)
             self._start(self._send, peer, connection)
         self._start(self._merge)
@@ -102,6 +102,9 @@ class Server:
             header, payload = message
             if header.source != peer:
                 raise ProtocolError(f"{self._name(peer)} says it is {self._name(header.source)}")
+            if header.kind == wire.GRANT:
+                self._outbox[peer].grant(header.round, header.chunk)
+                continue
             self._note(RECEIVED, header.kind, peer, header.round, header.chunk, header.size_bytes, header.sent_s)
             self._inbox.put((peer, header, payload))
 
@@ -111,13 +114,13 @@ class Server:
             kind, round_, chunk, payload = self._outbox[peer].get()
             begin_s = time.time()
             wire.send(connection, wire.Header(kind, own, self._plan.policy.version, round_, chunk), payload)
-            self._note(SENT, kind, peer, round_, chunk, len(payload), begin_s)
+            if kind != wire.GRANT:
+                self._note(SENT, kind, peer, round_, chunk, len(payload), begin_s)
 
     def _merge(self) -> None:
         while True:
             peer, header, payload = self._inbox.get()
-            wanted = self._plan.chunks[header.chunk] * FP32_BYTES if header.chunk < len(self._plan.chunks) else 0
-            if header.size_bytes != wanted:
+            if header.size_bytes != self._wanted_bytes(peer, header):
                 raise ProtocolError(f"chunk {header.chunk} from {self._name(peer)} has {header.size_bytes} B")
             if header.kind == wire.PUSH:
                 self._contribute(peer, header, payload)
@@ -125,10 +128,17 @@ class Server:
                 self._ledger.pulled(header.round, header.chunk, peer, header.version)
                 self._release(header.round, header.chunk, memoryview(payload))
 
+    def _wanted_bytes(self, peer: int, header: wire.Header) -> int:
+        if header.chunk >= len(self._plan.chunks):
+            return 0
+        elements, bits = self._plan.chunks[header.chunk], FULL_BITS if peer == WORKER else self._plan.bits_of(peer)
+        return coded.size_bytes(elements, bits if header.kind == wire.PUSH else FULL_BITS)
+
     def _contribute(self, peer: int, header: wire.Header, payload: bytearray) -> None:
         key, begin_s = (header.round, header.chunk), time.time()
         last = self._ledger.pushed(*key, peer, header.version)
-        values = np.frombuffer(payload, dtype=np.float32)
+        bits = FULL_BITS if peer == WORKER else self._plan.bits_of(peer)
+        values = coded.decoded(payload, self._plan.chunks[header.chunk], bits)
         if key in self._sums:
             self._sums[key] += values
         else:
@@ -138,11 +148,15 @@ class Server:
         self._note(MERGED, wire.PUSH, peer, *key, len(payload), begin_s)
         if not last:
             return
-        total, parent = self._sums.pop(key).data.cast("B"), self._ledger.parent(header.chunk)
-        if parent is None:
-            self._release(*key, total)
-        else:
-            self._forward(wire.PUSH, parent, *key, total)
+        total, parent = self._sums.pop(key), self._ledger.parent(header.chunk)
+        if parent is not None:
+            self._forward(wire.PUSH, parent, *key, coded.coded(self._plan, self._node, *key, total))
+            return
+        self._release(*key, total.data.cast("B"))
+        if self._plan.window:
+            self._complete[header.round] += 1
+            for child in self._ledger.children(header.chunk):
+                self._outbox[child].put(wire.GRANT, header.round, self._complete[header.round], memoryview(b""))
 
     def _release(self, round_: int, chunk: int, total: memoryview) -> None:
         for peer in (*self._ledger.children(chunk), WORKER):
@@ -150,7 +164,7 @@ class Server:
 
     def _forward(self, kind: int, peer: int, round_: int, chunk: int, payload: memoryview) -> None:
         self._note(FORWARDED, kind, peer, round_, chunk, len(payload), time.time())
-        self._outbox[peer].put((kind, round_, chunk, payload))
+        self._outbox[peer].put(kind, round_, chunk, payload)
 
     def _note(self, event: str, kind: int, peer: int, round_: int, chunk: int, size_bytes: int, begin_s: float) -> None:
         whom = None if peer == WORKER else peer

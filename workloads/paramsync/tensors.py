@@ -14,6 +14,8 @@ FP32_BYTES = 4
 CHUNK_ELEMENTS = 1_000_000
 """The chunk of the authors' code: 4 MB in fp32."""
 CHANNELS, CLASSES = 1, 10
+TRAINED, INPUTS, HIDDEN = "mlp", 196, 256
+"""The model that is really trained (`learner`), one hidden layer."""
 
 
 def tensors(model: str) -> list[int]:
@@ -87,11 +89,16 @@ def _mobilenet() -> list[int]:
     return found + _dense(inputs, CLASSES)
 
 
+def _mlp() -> list[int]:
+    return _dense(INPUTS, HIDDEN) + _dense(HIDDEN, CLASSES)
+
+
 MODELS: dict[str, Callable[[], list[int]]] = {
     "alexnet": _alexnet,
     "resnet50": _resnet50,
     "mobilenet": _mobilenet,
     "vgg16": _vgg16,
+    TRAINED: _mlp,
 }
 
 

@@ -12,8 +12,8 @@ import struct
 import time
 from dataclasses import dataclass
 
-HELLO, PUSH, PULL, CONTROL, DONE = 1, 2, 3, 4, 5
-KINDS = {HELLO: "hello", PUSH: "push", PULL: "pull", CONTROL: "control", DONE: "done"}
+HELLO, PUSH, PULL, CONTROL, DONE, GRANT = 1, 2, 3, 4, 5, 6
+KINDS = {HELLO: "hello", PUSH: "push", PULL: "pull", CONTROL: "control", DONE: "done", GRANT: "grant"}
 _HEADER = struct.Struct("!BBHIIIQd")
 _LONGEST_BYTES = 1 << 28
 

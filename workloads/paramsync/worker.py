@@ -7,8 +7,9 @@ import time
 
 import numpy as np
 
-from workloads.paramsync import gradients, wire
+from workloads.paramsync import gradients, held, wire
 from workloads.paramsync.control import Control
+from workloads.paramsync.learner import Learner
 from workloads.paramsync.ledger import WORKER, ProtocolError
 from workloads.paramsync.plan import SyncPlan
 from workloads.paramsync.records import RoundRecord
@@ -17,7 +18,7 @@ from workloads.paramsync.sleeping import sleep_until
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 class Worker:
@@ -25,6 +26,7 @@ class Worker:
 
     def __init__(self, plan: SyncPlan, node: int, connection: socket.socket) -> None:
         self._plan, self._node, self._connection = plan, node, connection
+        self._learner = Learner(plan.seed, plan.chunks) if plan.trained else None
 
     def resume(self) -> int:
         """How many rounds are complete, as a server under a scheduler says. It is given the gradients of the last one
@@ -56,13 +58,27 @@ class Worker:
             begin_s = end_s
 
     def _push(self, round_: int) -> None:
-        for chunk, elements in enumerate(self._plan.chunks):
-            values = gradients.gradient(self._plan.seed, self._node, round_, chunk, elements)
+        for chunk, values in enumerate(self._gradients(round_)):
             header = wire.Header(wire.PUSH, WORKER, self._plan.policy.version, round_, chunk)
             wire.send(self._connection, header, values.data.cast("B"))
 
+    def _gradients(self, round_: int) -> Iterable[gradients.Array]:
+        if self._learner is not None and self._node not in self._plan.silent:
+            return self._learner.chunks(self._learner.gradient(self._node, round_))
+        chunks = range(len(self._plan.chunks))
+        return (gradients.contribution(self._plan, self._node, round_, chunk) for chunk in chunks)
+
+    def _take(self, round_: int, sums: dict[int, gradients.Array]) -> None:
+        """Learn from the sums of a round, and keep them where they are to be looked at."""
+        total = np.concatenate([sums[chunk] for chunk in sorted(sums)])
+        if self._learner is not None:
+            self._learner.step(total, len(self._plan.sites) - len(self._plan.silent))
+        if self._node == 0:
+            np.save(held.path(self._plan, round_), total)
+
     def _pull(self, round_: int) -> str:
         digests: dict[int, bytes] = {}
+        sums: dict[int, gradients.Array] = {}
         while len(digests) < len(self._plan.chunks):
             message = wire.receive(self._connection)
             if message is None:
@@ -70,7 +86,12 @@ class Worker:
             header, payload = message
             if header.kind != wire.PULL or header.round != round_ or header.chunk in digests:
                 raise ProtocolError(f"round {round_}: the server sent {header}")
-            digests[header.chunk] = gradients.digest(np.frombuffer(payload, dtype=np.float32))
+            values = np.frombuffer(payload, dtype=np.float32)
+            digests[header.chunk] = gradients.digest(values)
+            if self._plan.held:
+                sums[header.chunk] = values
+        if self._plan.held:
+            self._take(round_, sums)
         return gradients.together(digests[chunk] for chunk in sorted(digests))
 
 
