@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 from controllers.netstorm.rates import ROUNDING, alpha_fair, in_turns, max_min
 
 F = TypeVar("F", bound=Hashable)
-ACK_ROUNDS = 2
-"""Acknowledgements are hundredths of what they acknowledge: two turns are exact to ten-thousandths."""
+ACK_ROUNDS = 1
+"""Acknowledgements are hundredths of what they acknowledge: one turn is exact to thousandths."""
 
 
 class Fluid(Generic[F]):

@@ -10,7 +10,7 @@ import numpy as np
 ROUNDING = 1e-12
 CUBIC_ALPHA = 4 / 3
 """CUBIC's rate is as (1 / loss)^(3/4) (RFC 9438, 5.1), Reno's as (1 / loss)^(1/2), which would be 2."""
-ACCURACY, MOST_STEPS = 1e-3, 400
+ACCURACY, MOST_STEPS = 0.01, 60
 F = TypeVar("F", bound=Hashable)
 
 

@@ -93,7 +93,7 @@ def build(scenario: WideScenario, base: Path) -> WideExperiment:
     folder kept for them. Raises InputError."""
     keys, seed = scenario.wan, scenario.measure.seed
     folders = [base, *map(Path, filter(None, os.environ.get("ORRERY_WAN", "").split(":"))), *FOLDERS]
-    defaults = Defaults(keys.rate, keys.delay, keys.jitter, keys.loss, keys.queue)
+    defaults = Defaults(keys.rate, keys.delay, keys.jitter, keys.loss, keys.queue, keys.join)
     original = load(keys.topology, folders, seed, defaults)
     changes = _changes(scenario, original, folders)
     wan = _drawn_together(original, keys.spread).scaled(keys.scale)

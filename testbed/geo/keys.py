@@ -38,6 +38,7 @@ class WanKeys(Part):
     rates and bytes and multiplies delays. `redraw` draws all rates again every so often, `trace` is a CSV of changes;
     both count from the first round on, and are not scaled in time. `spread` draws the rates that the source says
     together: 0 gives all links their mean. `routing` is for pairs without a tunnel.
+    `join` makes links between the same two sites one, with the sum of their rates; without it they are refused.
     """
 
     topology: str = "netstorm-9"
@@ -47,6 +48,7 @@ class WanKeys(Part):
     loss: Annotated[float, Field(ge=0, lt=1)] = 0.0
     queue: Size | None = None
     scale: Annotated[float, Field(ge=1, le=10)] = 10.0
+    join: bool = False
     mtu_bytes: Annotated[int, Field(ge=1280, le=9000)] = 1500
     tunnels: bool = True
     routing: Literal["hops", "widest"] = "hops"

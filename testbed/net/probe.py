@@ -39,7 +39,9 @@ def measure(overlay: Overlay, rates_bps: dict[tuple[str, str], int]) -> list[Mea
     for (a, b), rate_bps in rates_bps.items():
         ping(overlay, a, b)  # keys are agreed on now
         rtt_s = ping(overlay, a, b)
-        found.append(Measured(a, b, rtt_s, throughput_bps(overlay, a, b, min(PROBE_BYTES, int(rate_bps / 8 * PROBE_S)))))
+        found.append(
+            Measured(a, b, rtt_s, throughput_bps(overlay, a, b, min(PROBE_BYTES, int(rate_bps / 8 * PROBE_S))))
+        )
     return found
 
 

