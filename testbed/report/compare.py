@@ -18,12 +18,15 @@ from rich.table import Table
 
 from testbed.errors import InputError
 from testbed.report import style
+from testbed.report.figures.points import MARKERS
 from testbed.report.parquet import split
 from testbed.report.study import FILE as STUDY_FILE
 from testbed.report.study import Figures, figures
 from testbed.report.sweep import ALL, METRICS
 
 MISSING = "–"
+TOLD = 4
+"""So many keys are told of a table that another scenario has not."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +113,31 @@ def flat(value: Any, key: str = "") -> dict[str, Any]:
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Return every key that is not the same in all scenarios, with its value in each; then what they were run by."""
+    """Return every key that is not the same in all scenarios, with its value in each; then what they were run by.
+
+    A table that a scenario has not at all, such as a job, is one row.
+    """
     keys = dict.fromkeys(key for run in runs for key in run.scenario)
-    found = {key: [_text(run.scenario.get(key, MISSING)) for run in runs] for key in keys}
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        table = ".".join(key.split(".")[:2])
+        if table != key and not all(_has(run, table) for run in runs):
+            found[table] = [_told(run, table) for run in runs]
+        else:
+            found[key] = [_text(run.scenario.get(key, MISSING)) for run in runs]
     found |= {key: [run.made_by[key] for run in runs] for key in runs[0].made_by}
     return {key: values for key, values in found.items() if len(set(values)) > 1}
+
+
+def _has(run: Run, table: str) -> bool:
+    return any(key.startswith(f"{table}.") for key in run.scenario)
+
+
+def _told(run: Run, table: str) -> str:
+    """Return what a table is about: the first keys of it that have a value."""
+    own = [(key.removeprefix(f"{table}."), value) for key, value in run.scenario.items() if key.startswith(f"{table}.")]
+    said = [f"{key} {_text(value)}" for key, value in own if value is not None and key != "name"]
+    return ", ".join(said[:TOLD]) or MISSING
 
 
 def _text(value: Any) -> str:
@@ -223,7 +246,8 @@ def _draw(runs: Sequence[Run], own: Sequence[Row]) -> Figure:
             of, at = row.values[number], place * (len(runs) + 1) + number
             if of is None:
                 continue
-            axes.plot([of["value"]], [at], "o", color=colour, markersize=5, label=run.name if place == 0 else None)
+            label = run.name if place == 0 else None
+            axes.plot([of["value"]], [at], MARKERS[number % len(MARKERS)], color=colour, markersize=5, label=label)
             if of.get("low") is not None and of.get("high") is not None:
                 axes.plot([of["low"], of["high"]], [at, at], color=colour, linewidth=1.4)
     middle = (len(runs) - 1) / 2

@@ -64,8 +64,7 @@ def test_figures_are_beside_the_first_runs(runs: list[Path]) -> None:
 
 def test_what_differs_is_named_by_key(runs: list[Path]) -> None:
     assert compare.differences(compare.load(runs)) == {
-        "fabric.scale": ["50.0", "100.0"], "job.a.workers": ['["h1"]', '["h2"]'], "job.b.name": ["–", "b"],
-        "job.b.workers": ["–", "2"],
+        "fabric.scale": ["50.0", "100.0"], "job.a.workers": ['["h1"]', '["h2"]'], "job.b": ["–", "workers 2"],
     }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import sweep_standins as standins
-from distributed import Client
+from distributed import Client, LocalCluster
 from rich.console import Console
 from scenario_texts import FINE
 
@@ -136,6 +136,17 @@ def test_shares_of_cpus() -> None:
     assert pool.shares([4, 5, 6, 7], 4) == [[4], [5], [6], [7]]
     assert pool.shares([4, 5, 6, 7], 2) == [[4, 6], [5, 7]]
     assert pool.shares([4, 5], 3) == [[4], [5], [4]]
+
+
+def test_points_go_to_a_scheduler_that_is_there(tmp_path: Path) -> None:
+    quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address=None,
+        scheduler_kwargs=quiet,
+    ) as cluster, pool.existing(cluster.scheduler_address)(6) as client:  # fmt: skip
+        sweep = Sweep(tmp_path, client)
+        assert [one.valid for one in sweep.run(standins.finish)] == [True] * 6
+        assert cluster.scheduler_address.startswith("tcp://127.0.0.1:")
 
 
 def test_a_scheduler_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
