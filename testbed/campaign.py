@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -18,6 +18,7 @@ from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from threading import Event
+from types import MappingProxyType
 from typing import Any
 
 from testbed import decide, results
@@ -28,6 +29,7 @@ from testbed.errors import NotValid
 from testbed.experiment import Experiment
 from testbed.fidelity import Check, check_arm
 from testbed.live import Live, Watcher
+from testbed.page import write as page
 from testbed.report import draw, summary, validation
 from testbed.scenario import Arm, Scenario
 
@@ -150,10 +152,16 @@ class Campaign:
         return self._run_guest(folder, arm, plan, iterations)
 
     def _run_guest(
-        self, folder: Path, arm: str, plan: dict[str, Any], iterations: int, program: str = "testbed.arm"
-    ) -> dict[str, float]:
-        """Run the guest of an arm, which is told `plan` and leaves its files in a new folder; return wall times."""
+        self, folder: Path, arm: str, plan: dict[str, Any], iterations: int, program: str = "testbed.arm",
+        files: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> dict[str, float]:  # fmt: skip
+        """Run the guest of an arm, which is told `plan` and leaves its files in a new folder; return wall times.
+
+        files: what lies in the folder beside the plan, by name.
+        """
         folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
         (folder / "plan.json").write_text(as_json(plan))
         self.watcher.arm(arm, iterations)
         started, wall_s = time.monotonic(), {}
@@ -198,7 +206,7 @@ class Campaign:
         return decide.time_shifts(self.experiment, list(refined.decisions))
 
     def _judge(self, folder: Path, wall_s: dict[str, dict[str, float]]) -> Outcome:
-        """Write verdict, summary, validation, manifest and plots."""
+        """Write verdict, summary, validation, manifest, plots and the page."""
         self.watcher.stage("verdict and report")
         checks = self._checks(folder)
         setting = report_setting(self.experiment)
@@ -216,6 +224,7 @@ class Campaign:
         ):
             (folder / file).write_text(as_json(content))
         draw.draw_all(folder, setting)
+        page.write(folder)
         return outcome
 
     def _checks(self, folder: Path) -> dict[str, list[Check]]:

@@ -14,6 +14,7 @@ from testbed.commands.common import DEFAULT_RESULTS, Memory, Settings
 from testbed.commands.common import console as _console
 from testbed.commands.common import machine as _machine
 from testbed.commands.compare import compare
+from testbed.commands.report import report
 from testbed.commands.sweep import sweep
 from testbed.commands.twins import twins
 from testbed.commands.watch import watch
@@ -27,7 +28,7 @@ app = typer.Typer(
 )  # fmt: skip
 kernel_app = typer.Typer(no_args_is_help=True, help="The guest's kernel: build it, say where it is.")
 app.add_typer(kernel_app, name="kernel")
-for own in (sweep, compare, watch, capture, twins):
+for own in (report, sweep, compare, watch, capture, twins):
     app.command()(own)
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -44,6 +45,10 @@ def run(
     full: Annotated[
         bool, typer.Option("--full", help="A cluster's jobs in full length, as cluster.shortened=1.")
     ] = False,
+    plugin: Annotated[
+        Path | None,
+        typer.Option("--plugin", help="A Python file with schedulers of your own (arms own-NAME). It is run."),
+    ] = None,
     only: Annotated[str | None, typer.Option("--point", help="Of a study, run this point alone.")] = None,
     engine: Annotated[
         str | None, typer.Option(help="virtual (packets in a guest) or fluid (flow level), as --set engine=fluid.")
@@ -58,6 +63,8 @@ def run(
     console = _console()
     chosen = (f"engine={engine}",) if engine else ()
     study = points.load(scenario, (*(settings or ()), *chosen, *(("cluster.shortened=1",) if full else ())))
+    if plugin:
+        study = study.with_plugin(plugin)
     if full and not any(point.has_cluster for point in study.points):
         raise InputError("--full", f"{study.name} has no cluster whose jobs are shortened")
     if only:
@@ -181,26 +188,15 @@ def list_(
 
 
 @app.command()
-def report(folder: Annotated[Path, typer.Argument(help="A run's folder, as in results/two-jobs.")]) -> None:
-    """Draw a run's plots again from its files, and show its tables."""
-    from testbed import show
-    from testbed.report.rerun import redraw
-
-    paths = redraw(folder)
-    show.saved_run(_console(), folder)
-    typer.echo("\n".join(str(path) for path in paths))
-
-
-@app.command()
 def topology(
-    name: Annotated[str, typer.Argument(help="A fabric, as in cassini-48, dumbbell, 'leaf-spine(4, 2, 8)'.")],
+    name: Annotated[str, typer.Argument(help="A fabric, as in 'leaf-spine(4, 2, 8)', or a TOML file.")],
     out: Annotated[Path | None, typer.Option(help="Draw it into this .png or .svg file instead.")] = None,
 ) -> None:
     """Draw a fabric: as text, PNG or SVG."""
-    from testbed.net import draw, fabrics
+    from testbed.net import draw, fabric_file
     from testbed.net.scale import Original, Scaling
 
-    made = fabrics.build(name, Scaling(Original()).settings)
+    made = fabric_file.build(name, Scaling(Original()).settings)
     if out is None:
         typer.echo(draw.text(made))
         return

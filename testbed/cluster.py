@@ -24,11 +24,11 @@ from controllers.placement.goodput import Goodput
 from controllers.placement.interleave import Traffic
 from controllers.placement.layout import Layout
 from controllers.placement.state import SPANS, ClusterState, Job, Placement, Server, Span, Timing
-from testbed import decide
+from testbed import decide, plugins
 from testbed.errors import InputError
 from testbed.experiment import Experiment, network, pairs
 from testbed.jobs import PROJECT, job_on
-from testbed.scenario import ClusterArm, ClusterKeys, KindKeys, Scenario
+from testbed.scenario import ClusterKeys, KindKeys, Scenario
 from testbed.telemetry.tables import ITERATIONS
 from workloads.training.plan import JobPlan
 
@@ -86,6 +86,7 @@ class ClusterExperiment:
     measured_as: Mapping[str, tuple[Sort, Span]]
     traces: Mapping[int, tuple[Coming, ...]]
     file: Path | None
+    plugin: Path | None = None
 
     @cached_property
     def watched(self) -> tuple[str, ...]:
@@ -173,7 +174,7 @@ class ClusterExperiment:
             self.keys.noise * asked, batch * min(coming.sorts), batch * max(coming.sorts), batch,
         )  # fmt: skip
 
-    def arm_plan(self, arm: ClusterArm, measured: Measured) -> dict[str, Any]:
+    def arm_plan(self, arm: str, measured: Measured) -> dict[str, Any]:
         """Return everything the guest of an arm needs, as JSON types (testbed.timeline)."""
         scheduler, _, plugin = arm.partition("+")
         keys, factor = self.keys, self.keys.shortened
@@ -214,11 +215,19 @@ class ClusterExperiment:
         return common | telemetry | here
 
 
-def build(scenario: Scenario, where: str, base: Path = Path()) -> ClusterExperiment:
-    """Make a scenario with a cluster concrete. Raises InputError naming `where` and the key."""
+def build(scenario: Scenario, where: str, base: Path = Path(), plugin: Path | None = None) -> ClusterExperiment:
+    """Make a scenario with a cluster concrete; plugin: the file with the user's schedulers, which is run.
+
+    Raises InputError naming `where` and the key.
+    """
     keys = scenario.cluster
     assert keys is not None
-    bare = network(scenario, where)
+    for arm in keys.arms:
+        if plugins.own_name(arm):
+            if plugin is None:
+                raise InputError(where, f"cluster.arms: {arm} is a scheduler of your own", "name its file by --plugin")
+            plugins.scheduler(plugin, arm)
+    bare = network(scenario, where, base)
     topology = bare.topology
     graph = topology.graph()
     servers = tuple(Server(host, next(iter(graph[host])), keys.accelerators) for host in topology.hosts)
@@ -262,7 +271,7 @@ def build(scenario: Scenario, where: str, base: Path = Path()) -> ClusterExperim
         shared=used,
         used=tuple(used),
     )
-    return ClusterExperiment(scenario, keys, servers, alone, measured_as, traces, file)
+    return ClusterExperiment(scenario, keys, servers, alone, measured_as, traces, file, plugin)
 
 
 def _file(name: str, base: Path, where: str) -> Path | None:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from controllers.placement.layout import Layout
+from testbed import plugins
 from testbed.campaign import Campaign, Outcome, as_json
 from testbed.cluster import ClusterExperiment, Measured
 from testbed.fidelity import Check, check_arm
+from testbed.page import write as page
 from testbed.report.cluster import figures, summary
 from testbed.report.cluster.load import IDEAL, JOBS_FILE, asked_of
-from testbed.scenario import ClusterArm, Scenario
+from testbed.scenario import Scenario
 from testbed.timeline_checks import check_timeline
 
 
@@ -68,9 +71,15 @@ class ClusterCampaign(Campaign):
                     raise
         return wall_s
 
-    def _play(self, folder: Path, arm: ClusterArm, measured: Measured, iterations: int) -> dict[str, float]:
-        plan = self.cluster.arm_plan(arm, measured)
-        return self._run_guest(folder / arm, arm, plan, iterations, program="testbed.timeline")
+    def _play(self, folder: Path, arm: str, measured: Measured, iterations: int) -> dict[str, float]:
+        plan, own = self.cluster.arm_plan(arm, measured), self.cluster.plugin
+        files = {plugins.FILE: own.read_bytes()} if own and plugins.own_name(arm) else {}
+        return self._run_guest(folder / arm, arm, plan, iterations, program="testbed.timeline", files=files)
+
+    def _manifest(self, outcome: Outcome) -> dict[str, Any]:
+        own = self.cluster.plugin
+        found = {"file": own.name, "sha256": sha256(own.read_bytes()).hexdigest()} if own else None
+        return super()._manifest(outcome) | {"plugin": found}
 
     def _judge(self, folder: Path, wall_s: dict[str, dict[str, float]]) -> Outcome:
         """Write verdict, summary, manifest and plots."""
@@ -85,6 +94,7 @@ class ClusterCampaign(Campaign):
         ):
             (folder / file).write_text(as_json(content))
         figures.draw_cluster(folder, self.setting)
+        page.write(folder)
         return outcome
 
     def _checks(self, folder: Path) -> dict[str, list[Check]]:

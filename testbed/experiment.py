@@ -15,7 +15,7 @@ from typing import Any
 from controllers.sdn.paths import Routes
 from testbed.errors import InputError
 from testbed.jobs import job_on
-from testbed.net import fabrics
+from testbed.net import fabric_file
 from testbed.net.scale import Original, Scaling
 from testbed.net.topology import Red, Topology, prioritised
 from testbed.net.transport import Transport
@@ -127,7 +127,7 @@ class Experiment:
 
 def build(scenario: Scenario, where: str, base: Path = Path()) -> Experiment:
     """Make a scenario concrete; traces are looked for from `base` on. Raises InputError naming `where` and the key."""
-    bare = network(scenario, where)
+    bare = network(scenario, where, base)
     topology = bare.topology
     places = _place(scenario, topology, where)
     jobs = tuple(
@@ -145,7 +145,7 @@ def build(scenario: Scenario, where: str, base: Path = Path()) -> Experiment:
     return replace(bare, jobs=jobs, shared=shared, used=tuple(used))
 
 
-def network(scenario: Scenario, where: str) -> Experiment:
+def network(scenario: Scenario, where: str, base: Path = Path()) -> Experiment:
     """Return the fabric and the transport of a scenario, without its jobs. Raises InputError as `build` does."""
     fabric, transport = scenario.fabric, scenario.transport
     red = Red(fabric.red.min, fabric.red.max, fabric.red.probability)
@@ -155,7 +155,7 @@ def network(scenario: Scenario, where: str) -> Experiment:
     )  # fmt: skip
     scaling = Scaling(original, fabric.scale)
     try:
-        topology = fabrics.build(fabric.topology, scaling.settings)
+        topology = fabric_file.build(fabric.topology, scaling.settings, base)
     except InputError as error:
         raise InputError(where, f"fabric.topology: {error.what}", error.mend) from error
     tcp = Transport(

@@ -18,6 +18,7 @@ from testbed.units import Delay, Delays, Rate, Size
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
 Arm = Literal["alone", "together", "random", "priority", "cassini", "refined"]
 ClusterArm = Literal["themis", "themis+cassini", "pollux", "pollux+cassini", "random", "random+cassini", "ideal"]
+OwnArm = Annotated[str, Field(pattern=r"^own-[a-z0-9][a-z0-9-]{0,30}(\+cassini)?$")]  # a scheduler of the user's
 Probability = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")]
 MODEL_KEYS = ("batch", "communication", "compute_factor", "sizing", "strategy", "volume", "moe")
@@ -49,7 +50,10 @@ class RedKeys(Part):
 
 
 class FabricKeys(Part):
-    """The network, unscaled; `scale` divides rates and bytes and multiplies delays (see testbed.net.scale)."""
+    """The network, unscaled; `scale` divides rates and bytes and multiplies delays (see testbed.net.scale).
+
+    `topology` is a fabric by name, or a TOML file beside the scenario (testbed.net.fabric_file).
+    """
 
     topology: str = "cassini-48"
     rate: Rate = 50 * 10**9
@@ -204,6 +208,7 @@ class ClusterKeys(Part):
     `at`. `epoch` is between two rounds of scheduling, `restart` how long a job that is moved stands still. `noise` is
     Pollux's gradient noise scale in batches as asked for. `skipping` and `window` are of the fluid engine: whether it
     plays everything, leaves out what is proven to repeat, or also lets `window` iterations stand for others.
+    An arm `own-NAME` has the scheduler of that name out of the file given with --plugin.
     """
 
     kind: Annotated[tuple[KindKeys, ...], Field(min_length=1, max_length=16)]
@@ -217,7 +222,7 @@ class ClusterKeys(Part):
     restart: Delay = 30.0
     on_change: bool = True
     accelerators: Annotated[int, Field(ge=1, le=16)] = 1
-    arms: Annotated[tuple[ClusterArm, ...], Field(min_length=1)] = ("themis", "themis+cassini", "ideal")
+    arms: Annotated[tuple[ClusterArm | OwnArm, ...], Field(min_length=1)] = ("themis", "themis+cassini", "ideal")
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(min_length=1)] = (1,)
     candidates: Annotated[int, Field(ge=1, le=100)] = 10
     aggregate: Literal["mean", "tail"] = "mean"

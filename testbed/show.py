@@ -195,11 +195,17 @@ def _told(console: Console, total: int, faults: Sequence[str]) -> None:
         console.print(f"  {fault}", highlight=False, markup=False)
 
 
-def saved_run(console: Console, folder: Path) -> None:
-    """Show the tables of a run folder again, from its files."""
+def saved(console: Console, folder: Path) -> None:
+    """Show the tables of a run's or a study's folder again, from its files."""
+    if (folder / study_report.FILE).is_file():
+        console.print(study_report.table(study_report.load(folder)))
+        return
     files: dict[str, Any] = {
         name: json.loads((folder / f"{name}.json").read_text()) for name in ("summary", "validation")
     }
+    if "systems" in files["summary"]:
+        wide.tables(console, files["summary"], files["validation"])
+        return
     _tables(console, files["summary"], files["validation"])
 
 

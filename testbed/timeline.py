@@ -29,6 +29,7 @@ from controllers.placement.random import Random
 from controllers.placement.state import SPANS, ClusterState, Placement, Scheduler
 from controllers.placement.themis import Themis
 from controllers.sdn.paths import Routes
+from testbed import plugins
 from testbed.arm import Arm, run_arm
 from testbed.net.topology import Topology
 from testbed.programs import Status
@@ -124,20 +125,24 @@ def cluster_of(
     plugin_kind: type[Cassini] = Cassini,
     *,
     pool: bool = False,
+    folder: Path = Path(),
 ) -> tuple[Cluster, Kinds]:
     """Return the cluster of a trial as it is before its first job comes, and what its jobs may run as.
 
     solver: where CASSINI's links are solved, by default right here. pool: whether Pollux takes servers of one
-    accelerator each as a pool (controllers.placement.pool), where it would breed matrices.
+    accelerator each as a pool (controllers.placement.pool), where it would breed matrices. folder: the arm's, where a
+    scheduler of the user's lies (testbed.plugins).
     """
     state = ClusterState.from_dict(trial["state"])
     kinds = Kinds.of(plan["kinds"], trial["sorts"])
     large = len(state.servers) > LARGE and all(server.accelerators == 1 for server in state.servers)
-    schedulers: dict[str, Scheduler] = {
+    ours: dict[str, Scheduler] = {
         "themis": Themis(lease_s=plan["lease_s"]),
         "pollux": (PoolPollux if pool and large else Pollux)(restart_s=plan["restart_s"]),
         "random": Random(),
     }
+    name = plan["scheduler"]
+    scheduler = ours[name] if name in ours else plugins.scheduler(folder / plugins.FILE, name)
     plugin: Plugin | None = None
     if plan["plugin"]:
         layout, routes = Layout(state.servers), Routes(topology)
@@ -150,7 +155,7 @@ def cluster_of(
             solver,
         )
     rules = Rules(plan["epoch_s"], plan["on_change"], plan["restart_s"], plan["lead_s"], plan["candidates"])
-    return Cluster(state.servers, state.jobs, schedulers[plan["scheduler"]], rules, plugin, trial["seed"]), kinds
+    return Cluster(state.servers, state.jobs, scheduler, rules, plugin, trial["seed"]), kinds
 
 
 class Timeline:
@@ -299,7 +304,7 @@ class TimelineArm(Arm):
             if event == "start":
                 self._note_marks(details["job"], details["first_iteration"] - 1)
 
-        cluster, kinds = cluster_of(self.plan["cluster"], trial, self.topology)
+        cluster, kinds = cluster_of(self.plan["cluster"], trial, self.topology, folder=self.out)
         begun = len(coordinator.records)
         self._timeline = Timeline(cluster, kinds, self.topology, coordinator, zero_s, log, list(self.dscps.values()))
         self._timeline.run()

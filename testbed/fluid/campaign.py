@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,11 +32,14 @@ class FluidCampaign(Campaign):
     played: dict[str, FluidArm] = field(default_factory=dict)
 
     def _run_guest(
-        self, folder: Path, arm: str, plan: dict[str, Any], iterations: int, program: str = "testbed.arm"
-    ) -> dict[str, float]:
+        self, folder: Path, arm: str, plan: dict[str, Any], iterations: int, program: str = "testbed.arm",
+        files: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> dict[str, float]:  # fmt: skip
         """Play an arm, of whatever program; return its wall time."""
         del program
         folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
         (folder / "plan.json").write_text(as_json(plan))
         self.watcher.arm(arm, iterations)
         if self.stopped.is_set():
@@ -59,10 +64,13 @@ class FluidClusterCampaign(ClusterCampaign):
     solver: Remembering = field(default_factory=Remembering)
 
     def _run_guest(
-        self, folder: Path, arm: str, plan: dict[str, Any], iterations: int, program: str = "testbed.arm"
-    ) -> dict[str, float]:
+        self, folder: Path, arm: str, plan: dict[str, Any], iterations: int, program: str = "testbed.arm",
+        files: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> dict[str, float]:  # fmt: skip
         """Play an arm; return its wall time."""
         folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
         (folder / "plan.json").write_text(as_json(plan))
         self.watcher.arm(arm, iterations)
         if self.stopped.is_set():

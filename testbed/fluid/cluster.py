@@ -79,7 +79,8 @@ def run_cluster_arm(plan: Mapping[str, Any], out: Path, solver: Executor | None 
     for number, trial in enumerate(cluster["trials"]):
         zero_s += plan["lead_s"]
         events.write(zero_s, "trial", trial=str(number), seed=trial["seed"])
-        ended_s, conductor = _play(cluster, trial, network, solver, _logged(events, str(number), zero_s, brief=large))
+        log = _logged(events, str(number), zero_s, brief=large)
+        ended_s, conductor = _play(cluster, trial, network, solver, log, out)
         for job, _, history in conductor.finished:
             histories.setdefault((str(number), job), []).append(history)
         zero_s, played = zero_s + ended_s, played + conductor.played
@@ -102,11 +103,12 @@ def _play(
     network: Network,
     solver: Executor | None,
     log: Callable[..., None],
+    folder: Path,
 ) -> tuple[float, FluidConductor]:
     """Play a trace; return when its last job ended, and who conducted it."""
     if cluster["plugin"] is None:
         cluster = {**cluster, "candidates": 1}  # the first one is taken, and nobody looks at the others
-    made, kinds = cluster_of(cluster, trial, network.topology, solver, GroupedCassini, pool=True)
+    made, kinds = cluster_of(cluster, trial, network.topology, solver, GroupedCassini, pool=True, folder=folder)
     conductor = FluidConductor(network, cluster["skipping"], cluster["window"])
     light = LightKinds(kinds.plans, kinds.traffic, kinds.sorts)
     dscps = [1] * sum(server["accelerators"] for server in trial["state"]["servers"])

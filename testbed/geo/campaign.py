@@ -26,6 +26,7 @@ from testbed.geo.pictures import draw
 from testbed.geo.summary import check_accounts, summarise
 from testbed.geo.validation import validate
 from testbed.live import Live, Watcher
+from testbed.page import write as page
 
 
 @dataclass
@@ -142,6 +143,7 @@ class WideCampaign:
         ):
             (folder / file).write_text(as_json(content))
         draw(self.experiment, summary, validation, folder)
+        page.write(folder)
         return outcome
 
     def _manifest(self, outcome: WideOutcome) -> dict[str, Any]:

@@ -49,7 +49,12 @@ def _rule(made: WideExperiment) -> str:
 
 def outcome(console: Console, came: WideOutcome) -> None:
     """Show the round times of all systems, the predictions, and the verdict."""
-    summary = came.summary
+    tables(console, came.summary, came.validation)
+    verdict(console, came)
+
+
+def tables(console: Console, summary: dict[str, Any], validation: dict[str, Any]) -> None:
+    """Show the round times of all systems and the predictions."""
     table = Table(
         title=f"{summary['scenario']}: round times, speed-up over {summary['baseline']}", title_justify="left"
     )
@@ -63,8 +68,7 @@ def outcome(console: Console, came: WideOutcome) -> None:
     console.print(table)
     if any(group["runs"] > 1 for group in summary["groups"].values()):
         console.print(_groups(summary))
-    console.print(_predictions(came.validation))
-    verdict(console, came)
+    console.print(_predictions(validation))
 
 
 def verdict(console: Console, came: WideOutcome) -> None:

@@ -65,16 +65,16 @@ def picture(topology: Topology, path: Path) -> None:
     import matplotlib as mpl  # half a second that the text does not need
     from matplotlib.figure import Figure
 
-    places = _places(topology)
-    width = max(x for x, _ in places.values()) + 1
-    height = max(y for _, y in places.values()) + 1
+    at = places(topology)
+    width = max(x for x, _ in at.values()) + 1
+    height = max(y for _, y in at.values()) + 1
     with mpl.rc_context({"svg.hashsalt": "orrery", "font.family": "sans-serif"}):
         figure = Figure(figsize=(min(max(0.44 * width + 2.2, 6), 40), 0.74 * height + 1.5), dpi=160)
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
-        _draw_cables(axes, topology, places)
-        _draw_nodes(axes, topology, places)
-        _draw_words(axes, topology, places)
+        _draw_cables(axes, topology, at)
+        _draw_nodes(axes, topology, at)
+        _draw_words(axes, topology, at)
         axes.set_xlim(-4.4, width + 0.2)
         axes.set_ylim(-1.9, height + 0.7)
         metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
@@ -115,25 +115,25 @@ def _egress(kind: str, d: Direction) -> str:
     return f"{kind:<18} {rate:>12} {delay:>8} {d.loss:>8g} {queue:>8}  {marks}"
 
 
-def _places(t: Topology) -> dict[str, tuple[float, float]]:
-    """Where each node stands: hosts in racks, their switch above the middle of the rack, upper layers spread
-    evenly."""
-    places: dict[str, tuple[float, float]] = {}
+def places(t: Topology) -> dict[str, tuple[float, float]]:
+    """Where each node stands, hosts at the bottom: in racks, their switch above the middle of the rack, upper layers
+    spread evenly."""
+    found: dict[str, tuple[float, float]] = {}
     x = 0.0
     for rack in _racks(t):
         spacing = max(1.0, 2.6 / len(rack))
         for host in rack:
-            places[host] = (x, 0.0)
+            found[host] = (x, 0.0)
             x += spacing
         x += _RACK_GAP
-        places.setdefault(t.uplink(rack[0]), ((places[rack[0]][0] + places[rack[-1]][0]) / 2, _LAYER_HEIGHT))
-    right = max(px for px, _ in places.values())
+        found.setdefault(t.uplink(rack[0]), ((found[rack[0]][0] + found[rack[-1]][0]) / 2, _LAYER_HEIGHT))
+    right = max(px for px, _ in found.values())
     for layer in (1, 2, 3):
-        rest = [n.name for n in t.nodes if _LAYERS[n.role] == layer and n.name not in places]
+        rest = [n.name for n in t.nodes if _LAYERS[n.role] == layer and n.name not in found]
         for i, name in enumerate(rest):
-            places[name] = (right * (i + 0.5) / len(rest), layer * _LAYER_HEIGHT)
-    levels = sorted({y for _, y in places.values()})
-    return {name: (px, levels.index(py) * _LAYER_HEIGHT) for name, (px, py) in places.items()}
+            found[name] = (right * (i + 0.5) / len(rest), layer * _LAYER_HEIGHT)
+    levels = sorted({y for _, y in found.values()})
+    return {name: (px, levels.index(py) * _LAYER_HEIGHT) for name, (px, py) in found.items()}
 
 
 def _draw_cables(axes: Axes, t: Topology, places: dict[str, tuple[float, float]]) -> None:

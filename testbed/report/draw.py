@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from controllers.cassini.decision import Decision
 from testbed.errors import InputError
 from testbed.report import series, style
+from testbed.report.figures.affinity import affinity
 from testbed.report.figures.circles import circles
 from testbed.report.figures.iterations import cdf, gantt
 from testbed.report.figures.links import queue, utilisation
@@ -24,9 +25,9 @@ from testbed.report.load import Setting, arms_of
 def draw_all(run_dir: Path, scenario: Mapping[str, Any]) -> list[Path]:
     """Draw every plot the files of a run allow into RUN/plots, as PNG and SVG; return the paths, in order.
 
-    scenario: keys as in `testbed.report.load.Setting`. The circles need decision.json, the plots over time an arm
-    with more than one job; they show the link of the first decision. Raises InputError for files that are
-    missing or foreign.
+    scenario: keys as in `testbed.report.load.Setting`. The affinity graph and the circles, two for each decision, need
+    decision.json, the plots over time an arm with more than one job; they show the link of the first decision. Raises
+    InputError for files that are missing or foreign.
     """
     setting, arms = Setting.of(scenario), arms_of(run_dir)
     wanted: dict[str, Callable[[], Figure]] = {"iteration-times": lambda: cdf(arms, setting)}
@@ -43,7 +44,9 @@ def draw_all(run_dir: Path, scenario: Mapping[str, Any]) -> list[Path]:
                 "queue": lambda: queue(arms, setting, link),
             }
     if decisions:
-        wanted["circles"] = lambda: circles(decisions[0])
+        wanted["affinity"] = lambda: affinity(decisions)
+    for number, decision in enumerate(decisions, 1):
+        wanted["circles" if number == 1 else f"circles-{number}"] = partial(circles, decision)
     folder = run_dir / "plots"
     folder.mkdir(exist_ok=True)
     with style.styled():

@@ -6,6 +6,7 @@ colour in common, and arms differ in their dashes as well. Nothing here touches 
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 INK, FAINT, GRID = "#262626", "#7a7a7a", "#e4e4e4"
 CONTENTION = "#cc3311"
+CHARACTERS, LINE = 9.6, 0.2  # of a title, in an inch; and from line to line, in inches
 JOBS = ("#0077bb", "#ee7733", "#33bbee", "#aa4499", "#ddaa33", "#44aa66", "#885522", "#7788cc")
 ARM_COLOURS = {
     "together": "#cc3311",
@@ -91,16 +93,22 @@ def styled() -> Iterator[None]:
 
 
 def figure(width: float, height: float, title: str, subtitle: str = "") -> Figure:
-    """Return an empty figure, size in inches, with a bold title that says what one sees, and a fainter line below."""
-    head = 0.58 if subtitle else 0.39
+    """Return an empty figure, size in inches, with a bold title that says what one sees, and a fainter line below.
+
+    A title that is wider than the figure takes more lines, and the figure is higher by those.
+    """
+    lines = textwrap.wrap(title, int(CHARACTERS * width))
+    more = LINE * (len(lines) - 1)
+    height += more
+    head = (0.58 if subtitle else 0.39) + more
     layout = ConstrainedLayoutEngine(
         w_pad=0.08, h_pad=0.06, hspace=0.04, wspace=0.04, rect=(0, 0, 1, 1 - head / height)
     )
     made = Figure(figsize=(width, height), layout=layout)
     FigureCanvasAgg(made)
-    made.text(0.10 / width, 1 - 0.12 / height, title, va="top", fontsize=11.5, fontweight="bold")
+    made.text(0.10 / width, 1 - 0.12 / height, "\n".join(lines), va="top", fontsize=11.5, fontweight="bold")
     if subtitle:
-        made.text(0.10 / width, 1 - 0.34 / height, subtitle, va="top", fontsize=8.5, color=FAINT)
+        made.text(0.10 / width, 1 - (0.34 + more) / height, subtitle, va="top", fontsize=8.5, color=FAINT)
     return made
 
 
@@ -127,5 +135,8 @@ def save(made: Figure, base: Path) -> list[Path]:
     made.set_layout_engine("none")  # once for both files
     png, svg = base.with_suffix(".png"), base.with_suffix(".svg")
     made.savefig(png, dpi=160, metadata={"Software": None})
-    made.savefig(svg, metadata={"Date": None, "Creator": None})
+    words = dict(
+        zip(("Title", "Description"), (text.get_text().replace("\n", " ") for text in made.texts), strict=False)
+    )
+    made.savefig(svg, metadata={"Date": None, "Creator": None} | words)  # what a screen reader says of it
     return [png, svg]

@@ -115,6 +115,8 @@ class Point:
     scenario: AnyScenario
     source: str
     at: dict[str, Any] = field(default_factory=dict)
+    plugin: Path | None = None
+    """The file with the user's schedulers."""
 
     @property
     def has_cluster(self) -> bool:
@@ -145,6 +147,14 @@ class Study:
     metrics: tuple[str, ...] = ()
     varied: bool = True
     whole: bool = True
+
+    def with_plugin(self, file: Path) -> Study:
+        """Return the study whose points have the user's schedulers of a file. Raises InputError where none asks."""
+        fabrics = [point.scenario for point in self.points if isinstance(point.scenario, Scenario)]
+        arms = [arm for one in fabrics if one.cluster for arm in one.cluster.arms]
+        if not any(arm.startswith("own-") for arm in arms):
+            raise InputError("--plugin", f"no arm of {self.name} is called own-…", 'as in cluster.arms = ["own-mine"]')
+        return replace(self, points=tuple(replace(point, plugin=file) for point in self.points))
 
     def only(self, name: str) -> Study:
         """Return the point of that name as a study without others. Raises InputError when there is none."""

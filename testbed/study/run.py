@@ -20,6 +20,7 @@ from distributed import Client, Future, as_completed, wait
 from testbed.campaign import as_json, code_version
 from testbed.engine.kernel import Kernel
 from testbed.errors import EnvironmentLacks
+from testbed.page import write as page
 from testbed.report import parquet, sweep
 from testbed.report import study as report
 from testbed.study import pool as pools
@@ -180,7 +181,7 @@ class StudyRun:
         self.done(study, ended)
 
     def _write(self, study: Study, ran: Sequence[Ran]) -> None:
-        """Write study.json, the Parquet file and the plots, and remove points that the study has no more."""
+        """Write study.json, the Parquet file, the plots and the page, and remove points that the study has no more."""
         folder = self._folder(study)
         names = {name for one in ran for name in (one.point.name, f"{one.point.name}.invalid")}
         for path in folder.iterdir() if self.tidy else ():
@@ -202,6 +203,7 @@ class StudyRun:
         report.draw(folder)
         if self.metrics:
             sweep.draw(made, folder / report.PLOTS)
+        page.write(folder)
 
 
 def _named(study: Study) -> str:

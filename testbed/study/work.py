@@ -18,7 +18,7 @@ from typing import Any
 
 from distributed import Worker, get_worker
 
-from testbed import cluster, experiment
+from testbed import cluster, experiment, plugins
 from testbed.campaign import Campaign, Outcome, code_version
 from testbed.cluster import ClusterExperiment
 from testbed.cluster_campaign import ClusterCampaign
@@ -85,6 +85,8 @@ def identity(point: Point, kernel: Kernel | None, code: str) -> str:
     said = point.scenario.model_dump(mode="json")
     files = {name: digest for name in sorted(set(_texts(said))) if (digest := _digest(name, point.path.parent))}
     of_kernel = kernel.key if kernel and point.needs_kernel else None
+    if point.plugin:
+        files[plugins.FILE] = sha256(point.plugin.read_bytes()).hexdigest()
     known = {"scenario": said, "files": files, "code": code, "kernel": of_kernel}
     return sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
@@ -114,8 +116,10 @@ def prepared(point: Point) -> Experiment | ClusterExperiment | WideExperiment:
     are scheduled."""
     if isinstance(point.scenario, WideScenario):
         return wide.build(point.scenario, point.path.parent)
-    build = experiment.build if point.scenario.cluster is None else cluster.build
-    return build(point.scenario, str(point.path), point.path.parent)
+    where = str(point.path), point.path.parent
+    if point.scenario.cluster is None:
+        return experiment.build(point.scenario, *where)
+    return cluster.build(point.scenario, *where, point.plugin)
 
 
 def campaign_of(

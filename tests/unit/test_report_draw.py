@@ -15,13 +15,14 @@ import report_synthetic as synthetic
 from testbed.errors import InputError
 from testbed.report import series, style
 from testbed.report.draw import decisions_of, draw_all
+from testbed.report.figures.affinity import affinity
 from testbed.report.figures.circles import circles
 from testbed.report.figures.iterations import cdf, gantt
 from testbed.report.figures.links import queue, utilisation
 from testbed.report.figures.marks import ce_marks
 from testbed.report.load import Arm, JobRun, Setting, arms_of
 
-NAMES = ["iteration-times", "phases", "ce-marks", "utilisation", "queue", "circles"]
+NAMES = ["iteration-times", "phases", "ce-marks", "utilisation", "queue", "affinity", "circles"]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def texts(figure: matplotlib.figure.Figure) -> str:
     found = figure.findobj(matplotlib.text.Text)
-    return "\n".join(text.get_text() for text in found)
+    return "\n".join(text.get_text().replace("\n", " ") for text in found)  # long titles take several lines
 
 
 def test_draws_every_plot_twice_the_same(run_dir: Path) -> None:
@@ -47,6 +48,25 @@ def test_draws_every_plot_twice_the_same(run_dir: Path) -> None:
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths if path.suffix == ".png")
     svg = (run_dir / "plots" / "circles.svg").read_text()
     assert "<dc:date>" not in svg
+    assert "<title>Rotation takes the compatibility score" in svg  # what a screen reader says
+
+
+def test_a_title_wider_than_the_figure_takes_more_lines() -> None:
+    with style.styled():
+        one, two = style.figure(4.0, 3.0, "short", "below"), style.figure(4.0, 3.0, "a long title " * 6, "below")
+    assert "\n" in two.texts[0].get_text()
+    assert two.get_figheight() > one.get_figheight()
+
+
+def test_every_decision_has_its_circles_and_a_place_in_the_affinity_graph(run_dir: Path) -> None:
+    [decision] = decisions_of(run_dir)
+    other = dataclasses.replace(decision, link="tor9->agg9")
+    with style.styled():
+        said = texts(affinity([decision, other]))
+    assert "2 jobs on 2 sets of shared links" in said
+    assert {decision.link, "tor9->agg9", *decision.shifts_s} <= set(said.split("\n"))
+    late = max(decision.shifts_s.values())
+    assert said.count(f"+{1e3 * late:.1f} ms") == 2
 
 
 def test_titles_say_what_was_measured(run_dir: Path) -> None:
@@ -82,7 +102,7 @@ def test_without_marking_the_queue_has_no_thresholds(run_dir: Path) -> None:
 def test_alone_only_gives_the_plots_that_need_no_more(tmp_path: Path) -> None:
     synthetic.make(tmp_path / "run", iterations=4, arms=())
     names = {path.stem for path in draw_all(tmp_path / "run", synthetic.scenario())}
-    assert names == {"iteration-times", "circles"}
+    assert names == {"iteration-times", "affinity", "circles"}
 
 
 def test_more_jobs_than_panels_share_one(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -28,6 +29,12 @@ ARM_COLOURS = {
     IDEAL: "#404040",
 }
 ARM_DASHES: dict[str, Any] = dict.fromkeys(ARM_COLOURS, "-") | {"random": (0, (5, 1.2)), IDEAL: (0, (1.2, 1.6))}
+OWN = ("#885522", "#44aa66", "#ddaa33", "#7788cc")
+
+
+def colour_of(arm: str) -> str:
+    """Return the colour of an arm, for a scheduler of the user's one by its name."""
+    return ARM_COLOURS.get(arm) or OWN[crc32(arm.encode()) % len(OWN)]
 
 
 def draw_cluster(run_dir: Path, setting: Mapping[str, Any]) -> list[Path]:
@@ -74,8 +81,8 @@ def cdf(arms: Arms) -> Figure:
 def _steps(axes: Axes, name: str, values: Floats, label: str) -> None:
     shares = np.arange(1, len(values) + 1) / len(values)
     axes.plot(
-        values, shares, drawstyle="steps-post", color=ARM_COLOURS[name], linestyle=ARM_DASHES[name], label=label,
-        linewidth=1.4 if name == IDEAL else 2.0,
+        values, shares, drawstyle="steps-post", color=colour_of(name), linestyle=ARM_DASHES.get(name, "--"),
+        label=label, linewidth=1.4 if name == IDEAL else 2.0,
     )  # fmt: skip
 
 
@@ -92,7 +99,7 @@ def gantt(arms: Arms, servers: Mapping[str, int]) -> Figure:
     )  # fmt: skip
     for axes, name in zip(style.stack(made, len(names)), names, strict=True):
         _stays(axes, arms[name][0], rows, colours)
-        axes.set_title(name, color=ARM_COLOURS[name], fontweight="bold")
+        axes.set_title(name, color=colour_of(name), fontweight="bold")
     axes.set_xlabel("time (s)")
     axes.set_xlim(left=0)
     return made
@@ -144,7 +151,7 @@ def marks(arms: Arms) -> Figure:
     for at, name in enumerate(names):
         values = [summary.ce_packets(arms[name], model) for model in models]
         places = np.arange(len(models)) + (at - (len(names) - 1) / 2) * width
-        axes.bar(places, values, width=0.94 * width, color=ARM_COLOURS[name], linewidth=0, label=name)
+        axes.bar(places, values, width=0.94 * width, color=colour_of(name), linewidth=0, label=name)
         for place, value in zip(places, values, strict=True):
             axes.annotate(
                 _count(value),

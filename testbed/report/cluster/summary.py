@@ -25,7 +25,7 @@ three); a ratio also has "above" and "below", and the value null where below is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,30 +38,36 @@ from testbed.report.load import Floats
 from testbed.report.summary import P99_FROM
 
 ORDER = ("themis", "themis+cassini", "pollux", "pollux+cassini", "random", "random+cassini", IDEAL)
-PLUGGED = (("themis", "themis+cassini"), ("pollux", "pollux+cassini"), ("random", "random+cassini"))
 ACROSS = (("themis", "pollux"), ("random", "themis"), ("random", "themis+cassini"))
 Trials = list[ClusterTrial]
 
 
 def cluster_arms(run_dir: Path, setting: Mapping[str, Any]) -> dict[str, Trials]:
-    """Return the trials of every arm of a run, in the order of ORDER. Raises InputError for missing files.
+    """Return the trials of every arm of a run, in order. Raises InputError for missing files.
 
     setting: keys name, shortened, rate_bps, links (those between switches), arms.
     """
     asked = asked_of(run_dir)
     found = {
         name: ideal_trials(run_dir / "alone", asked) if name == IDEAL else trials_of(run_dir / name, asked)
-        for name in ORDER
-        if name in setting["arms"]
+        for name in ordered(setting["arms"])
     }
     if not found:
         raise InputError(str(run_dir), "has no arm with a scheduler", "give results/SCENARIO")
     return found
 
 
+def ordered(arms: Iterable[str]) -> list[str]:
+    """Return arms in the order of ORDER, schedulers of the user's before the arm `ideal`."""
+    last = ORDER.index(IDEAL)
+    return sorted(arms, key=lambda name: ORDER.index(name) if name in ORDER else last - 0.5)
+
+
 def summarise(setting: Mapping[str, Any], arms: Mapping[str, Trials]) -> dict[str, Any]:
     """Return the summary of the arms of a run, as the top of this module has it."""
-    pairs = [*PLUGGED, *ACROSS, *((name, IDEAL) for name in arms if name != IDEAL)]
+    plugged = [(name, f"{name}+cassini") for name in arms if f"{name}+cassini" in arms]
+    own = [("themis", name) for name in arms if name not in ORDER]
+    pairs = [*plugged, *ACROSS, *own, *((name, IDEAL) for name in arms if name != IDEAL)]
     return {
         "scenario": setting["name"],
         "kind": "cluster",

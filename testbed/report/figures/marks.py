@@ -46,7 +46,8 @@ def ce_marks(arms: Mapping[str, Arm], setting: Setting) -> Figure:
             color=colour,
             fontweight="bold",
         )
-    right.set_xticks(range(len(names)), names)
+    crowded = {"rotation": 30, "ha": "right"} if len(names) > 3 else {}
+    right.set_xticks(range(len(names)), names, **crowded)
     right.set_xlim(-0.6, len(names) - 0.4)
     right.set_title("mean, and each trial", color=style.FAINT)
     right.tick_params(axis="x", length=0)
