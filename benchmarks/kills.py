@@ -1,16 +1,19 @@
 """Kill something at a random moment of a run, again and again, and look what becomes of it:
 
-    python -m benchmarks.kills [--runs 100] [--seed 1] [--kinds agent,controller]
+    python -m benchmarks.kills [--runs 100] [--seed 1] [--kinds agent,controller] [--log FILE]
 
 Kinds: the launcher and the guest (at wall-clock moments), or a process inside (virtual ones, benchmarks/killing.py).
 After every kill: no process, memory file, interface or run in progress is left, the earlier results are the same bytes,
 and the run has said that it is not valid, and why. After every EVERY kills the next run has to be valid. Prints a line
-for each and the counts; exit code 1 when anything was wrong.
+for each and the counts; with --log it goes on where it was stopped. Exit code 1 when anything was wrong.
+
+Wall-clock moments are drawn from a run's own length, as it is met on this machine now.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import signal
 import subprocess
@@ -34,10 +37,10 @@ SETTINGS = ('measure.arms=["together"]', "measure.iterations=3", "measure.trials
 OUTSIDE = ("launcher", "guest")
 KINDS = (*OUTSIDE, *VICTIMS)
 EVERY = 25
-HANGS_S = 240
+HANGS_S = 900
 GONE_WITHIN_S = 20
-LONGEST_WALL_S, LONGEST_VIRTUAL_S = 12.0, 4.5
-"""Moments of kills are drawn from these, about as long as a run: from its begin, and from the begin of its arm."""
+LONGEST_VIRTUAL_S = 4.5
+"""Moments of kills inside are drawn from this, about as long as an arm is from its begin on."""
 
 
 @dataclass(frozen=True)
@@ -211,28 +214,58 @@ def _program(pid: int) -> bytes:
         return b""
 
 
-def works(results: Path) -> bool:
-    """Whether a run that nobody interferes with is valid."""
-    return subprocess.run(command(None, results), cwd=ROOT, capture_output=True, check=False).returncode == 0
+def undisturbed(results: Path) -> tuple[bool, float]:
+    """Return whether a run that nobody interferes with is valid, and how many seconds of wall time it takes."""
+    begun_s = time.monotonic()
+    ended = subprocess.run(command(None, results), cwd=ROOT, capture_output=True, check=False)
+    return ended.returncode == 0, time.monotonic() - begun_s
 
 
-def campaign_of_kills(runs: int, seed: int, kinds: tuple[str, ...]) -> Counter[tuple[str, str]]:
-    """Kill so often, kinds in turn, and print what becomes of each; return the counts by (kind, what became)."""
-    draw = random.Random(seed)
-    counts: Counter[tuple[str, str]] = Counter()
+Counts = Counter[tuple[str, str]]
+
+
+def campaign_of_kills(runs: int, seed: int, kinds: tuple[str, ...], log: Path | None = None) -> Counts:
+    """Kill so often, kinds in turn, and print what becomes of each; return the counts by (kind, what became).
+
+    What became of each is a line of `log`, from which a campaign that was stopped goes on.
+    """
+    lines = log.read_text().splitlines() if log and log.exists() else []
+    done = [json.loads(line) for line in lines]
+    counts: Counts = Counter((row["kind"], row["became"]) for row in done)
+    first = sum(row["kind"] != "no kill" for row in done)
+
+    def note(kind: str, became: str, **more: object) -> None:
+        counts[kind, became] += 1
+        if log:
+            with log.open("a") as file:
+                file.write(json.dumps({"kind": kind, "became": became} | more) + "\n")
+
     with tempfile.TemporaryDirectory(prefix="orrery-kills-") as name:
         results = Path(name)
-        counts["no kill", "valid" if works(results) else "WRONG: not valid"] += 1
-        for number in range(runs):
-            kind = kinds[number % len(kinds)]
-            longest_s = LONGEST_WALL_S if kind in OUTSIDE else LONGEST_VIRTUAL_S
-            kill = Kill(kind, round(draw.uniform(0, longest_s), 3))
+        well, longest_s = undisturbed(results)
+        note("no kill", "valid" if well else "WRONG: not valid")
+        for number in range(first, runs):
+            draw, kind = random.Random(f"{seed} {number}"), kinds[number % len(kinds)]
+            kill = Kill(kind, round(draw.uniform(0, longest_s if kind in OUTSIDE else LONGEST_VIRTUAL_S), 3))
             became, said = one(kill, results)
-            counts[kind, became] += 1
+            note(kind, became, number=number, at_s=kill.at_s, said=said[:300])
             print(f"{number:4} {kind:<13} at {kill.at_s:6.3f} s: {became}; {said[:150]}", flush=True)
             if number % EVERY == EVERY - 1 or number == runs - 1:
-                counts["no kill", "valid" if works(results) else "WRONG: not valid"] += 1
+                well, longest_s = undisturbed(results)
+                note("no kill", "valid" if well else "WRONG: not valid")
+                print(told(counts), flush=True)
     return counts
+
+
+def told(counts: Counts) -> str:
+    """Return one line: how many were killed, and what became of them."""
+    kills = Counter({key: count for key, count in counts.items() if key[0] != "no kill"})
+    wrong = sum(count for (_, became), count in counts.items() if "WRONG" in became)
+    late = sum(count for (_, became), count in kills.items() if became.startswith("valid"))
+    return (
+        f"{kills.total()} kills: {kills.total() - late - wrong} ended their runs, {late} came too late, {wrong} wrong; "
+        f"{counts['no kill', 'valid']} runs between them valid"
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -243,10 +276,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--log", type=Path, help="where each kill is kept, a line each, to go on from")
     wanted = parser.parse_args(arguments)
-    counts = campaign_of_kills(wanted.runs, wanted.seed, tuple(wanted.kinds.split(",")))
+    counts = campaign_of_kills(wanted.runs, wanted.seed, tuple(wanted.kinds.split(",")), wanted.log)
     for (kind, became), count in sorted(counts.items()):
         print(f"{count:5}  {kind:<13} {became}")
+    print(told(counts))
     return int(any("WRONG" in became for _, became in counts))
 
 

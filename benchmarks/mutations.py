@@ -1,10 +1,11 @@
 """Mutated scenarios, traces, arrivals and topology files, through everything that happens before a guest is started:
 
-    python -m benchmarks.mutations [--cases 10000] [--seed 1]
+    python -m benchmarks.mutations [--cases 10000] [--seed 1] [--state FILE]
 
 A case is a good file with one to three of its values, lines or bytes changed; what reads it must accept it, or raise
 InputError. Anything else (a traceback, more than HANGS_S seconds, more than MEMORY_BYTES) is a fault, whose file is
-kept and named. Prints counts; exit code 1 when there was a fault.
+kept and named. Prints counts as it goes; with --state it goes on where it was stopped. Exit code 1 when there was a
+fault, or when too few cases came as far as the checks of what they say, or were accepted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import contextlib
 import dataclasses
 import io
+import json
 import random
 import re
 import resource
@@ -24,15 +26,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from benchmarks import chakra_file
 from controllers.placement import arrivals
 from testbed import cli, scenario
 from testbed.errors import InputError
 from testbed.net.wan import build as wan
-from testbed.net.wan import graphml, pairwise
+from testbed.net.wan import graphml, pairwise, toml
 from workloads import traces
 
-HANGS_S = 30
+HANGS_S = 120
+"""Of wall time, on a machine that may be busy with other things."""
 MEMORY_BYTES = 6 << 30
+SAVE_EVERY = 100
+LEAST_CHECKED, LEAST_ACCEPTED = 0.5, 0.05
+"""Shares of the cases that must come as far as the checks of what a file says, and that must be accepted."""
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 VALUE = re.compile(r"(?<== )[^\n]+|(?<=\s)[-+]?\d[\d.e+-]*(?=\s)|(?<=,)[^,\n]*|(?<=\")[-\d.]+(?=\")")
 POOL = (
@@ -45,7 +52,35 @@ POOL = (
     '"../../etc/passwd"', '"\\u0000"', '"é"', '"__import__(\'os\')"', "1_000", "0x10", "2026-01-01",
     "ALLREDUCE", "NONE",
 )  # fmt: skip
+NETWORK = b"""name = "three"
+[[site]]
+name = "Bern"
+latitude = 46.9
+longitude = 7.4
+[[site]]
+name = "Oslo"
+latitude = 59.9
+longitude = 10.7
+[[link]]
+between = ["Bern", "Oslo"]
+rate = "100 Mbit/s"
+jitter = "1 ms"
+[[link]]
+between = ["Oslo", "Rome"]
+rate = "1 Gbit/s"
+back_rate = "20 Mbit/s"
+delay = "11 ms"
+loss = 0.001
+queue = "1 MB"
+[[tunnel]]
+between = ["Bern", "Oslo"]
+[[tunnel]]
+between = ["Oslo", "Rome"]
+"""
+"""A network in our own format, with everything it may have."""
+DEFAULTS = wan.Defaults(rate_bps=100_000_000, delay_s=0.01)
 Case = Callable[[Path], None]
+Counts = Counter[tuple[str, str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +164,14 @@ def kinds() -> Iterator[Kind]:
     texts = tuple(path.read_bytes() for path in sorted(folder.glob("*.txt")))
     if texts:
         yield Kind("text trace", ".txt", texts, read_trace, ("is no trace",))
+    yield Kind(
+        "chakra",
+        ".et",
+        chakra_file.GOOD,
+        read_trace,
+        ("wire type", "cut off", "are announced", "field number 0", "64 bits", "UTF-8"),
+    )
+    yield Kind("network", ".toml", (NETWORK,), lambda path: _drop(toml.read(path, DEFAULTS)), ("is not TOML",))
     for name, reader in (("graphml", graphml), ("pairwise", pairwise)):
         suffix = ".graphml" if reader is graphml else ".csv"
         good = tuple(
@@ -136,7 +179,7 @@ def kinds() -> Iterator[Kind]:
         )
         if good:
             yield Kind(
-                name, suffix, good, lambda path, of=reader: _drop(of.read(path, wan.Defaults())), ("is not", "not well")
+                name, suffix, good, lambda path, of=reader: _drop(of.read(path, DEFAULTS)), ("is not", "not well")
             )
 
 
@@ -180,13 +223,16 @@ def _usable(kind: Kind, folder: Path) -> Kind:
     return dataclasses.replace(kind, good=good)
 
 
-def trial(cases: int, seed: int, keep: Path) -> Counter[tuple[str, str]]:
-    """Try so many cases, kinds in turn (half of them scenarios); return the counts by (kind, what became)."""
-    draw = random.Random(seed)
-    counts: Counter[tuple[str, str]] = Counter()
+def trial(cases: int, seed: int, keep: Path, state: Path | None = None) -> Counts:
+    """Try so many cases, kinds in turn (half of them scenarios); return the counts by (kind, what became).
+
+    Every case is drawn by its own number, so that a trial goes on from `state` as if it had not been stopped.
+    """
+    first, counts = _begun(state, seed)
     with tempfile.TemporaryDirectory(prefix="orrery-mutations-") as name:
         found = [usable for kind in kinds() if (usable := _usable(kind, Path(name))).good]
-        for number in range(cases):
+        for number in range(first, cases):
+            draw = random.Random(f"{seed} {number}")
             kind = found[0] if number % 2 == 0 else found[number // 2 % len(found)]
             content = mutated(draw.choice(kind.good), draw)
             became = tried(kind, content, Path(name) / f"case{kind.suffix}")
@@ -195,7 +241,42 @@ def trial(cases: int, seed: int, keep: Path) -> Counter[tuple[str, str]]:
                 (keep / f"{number}{kind.suffix}").write_bytes(content)
                 print(f"{keep / str(number)}{kind.suffix}: {became}", flush=True)
             counts[kind.name, became] += 1
+            if state and (number % SAVE_EVERY == SAVE_EVERY - 1 or number == cases - 1):
+                _save(state, seed, number + 1, counts)
+                print(told(counts), flush=True)
     return counts
+
+
+def _begun(state: Path | None, seed: int) -> tuple[int, Counts]:
+    """Return the number of the next case and the counts so far."""
+    if state is None or not state.exists():
+        return 0, Counter()
+    said = json.loads(state.read_text())
+    if said["seed"] != seed:
+        raise InputError(str(state), f"is of the seed {said['seed']}", "give another --state")
+    return said["next"], Counter({(kind, became): count for kind, became, count in said["counts"]})
+
+
+def _save(state: Path, seed: int, number: int, counts: Counts) -> None:
+    rows = [[kind, became, count] for (kind, became), count in sorted(counts.items())]
+    fresh = state.with_name(state.name + ".new")
+    fresh.write_text(json.dumps({"seed": seed, "next": number, "counts": rows}, indent=1) + "\n")
+    fresh.replace(state)
+
+
+def shares(counts: Counts) -> tuple[float, float, int]:
+    """Return the share of cases that came to the checks of what they say, that of those accepted, and the faults."""
+    became: Counter[str] = Counter()
+    for (_, what), count in counts.items():
+        became[what.partition(" ")[0]] += count
+    total = max(1, became.total())
+    return (became["accepted"] + became["refused"]) / total, became["accepted"] / total, became["FAULT"]
+
+
+def told(counts: Counts) -> str:
+    """Return one line: how many cases, and what became of them."""
+    checked, accepted, faults = shares(counts)
+    return f"{counts.total():6} cases, checked {checked:.1%}, accepted {accepted:.1%}, faults {faults}"
 
 
 def main(arguments: list[str]) -> int:
@@ -204,12 +285,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "orrery-faults")
+    parser.add_argument("--state", type=Path, help="where the counts are kept, to go on from")
     wanted = parser.parse_args(arguments)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    counts = trial(wanted.cases, wanted.seed, wanted.keep)
+    counts = trial(wanted.cases, wanted.seed, wanted.keep, wanted.state)
     for (kind, became), count in sorted(counts.items()):
         print(f"{count:6}  {kind:<11} {became}")
-    return int(any("FAULT" in became for _, became in counts))
+    print(told(counts))
+    checked, accepted, faults = shares(counts)
+    return int(faults > 0 or checked < LEAST_CHECKED or accepted < LEAST_ACCEPTED)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from testbed.errors import InputError
+from testbed.files import read_text
 from testbed.units import Delay, Delays, Rate, Size
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
@@ -25,6 +26,9 @@ MODEL_KEYS = ("batch", "communication", "compute_factor", "sizing", "strategy", 
 MOE = "moe-dispatch-combine"
 Kind = TypeVar("Kind", bound=BaseModel)
 TRACE_KEYS = ("trace_format", "clock_hz")
+MOST_CAPTURED_BYTES = 500_000_000
+MOST_ROWS = 10_000_000
+"""Iterations of all workers in one arm: a report has all of them in memory."""
 
 
 class Part(BaseModel):
@@ -171,6 +175,11 @@ class JobKeys(Part):
         return self
 
     @property
+    def count(self) -> int:
+        """How many workers it has."""
+        return self.workers if isinstance(self.workers, int) else len(self.workers)
+
+    @property
     def named_hosts(self) -> tuple[str, ...]:
         """The hosts that `workers` names, none where it is a number."""
         return () if isinstance(self.workers, int) else self.workers
@@ -223,7 +232,7 @@ class ClusterKeys(Part):
     on_change: bool = True
     accelerators: Annotated[int, Field(ge=1, le=16)] = 1
     arms: Annotated[tuple[ClusterArm | OwnArm, ...], Field(min_length=1)] = ("themis", "themis+cassini", "ideal")
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(min_length=1)] = (1,)
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(min_length=1, max_length=100)] = (1,)
     candidates: Annotated[int, Field(ge=1, le=100)] = 10
     aggregate: Literal["mean", "tail"] = "mean"
     noise: Annotated[float, Field(ge=0)] = 10.0
@@ -298,6 +307,14 @@ class CaptureKeys(Part):
     size: Annotated[Size, Field(ge=4096, le=10**10)] = 32_000_000
     snap_bytes: Annotated[int, Field(ge=64, le=9014)] = 128
 
+    @model_validator(mode="after")
+    def _fitting(self) -> CaptureKeys:
+        if self.packets * self.snap_bytes > MOST_CAPTURED_BYTES:
+            raise ValueError(
+                f"packets times snap_bytes is at most {MOST_CAPTURED_BYTES}, which the guest's memory holds"
+            )
+        return self
+
 
 class TelemetryKeys(Part):
     """How often things are read, in virtual time, and which ports: of links that jobs share, or every worker's.
@@ -358,6 +375,9 @@ class Scenario(Part):
         twice = sorted({host for host in hosts if hosts.count(host) > 1})
         if twice:
             raise ValueError(f"host {', '.join(twice)} is given to two workers; a host has one accelerator")
+        rows = self.measure.iterations * sum(job.count * job.iterations_factor for job in self.job)
+        if rows * max(getattr(self.measure.trials, arm) for arm in self.measure.arms) > MOST_ROWS:
+            raise ValueError(f"workers times iterations times trials is at most {MOST_ROWS}: a report holds them all")
         return self
 
 
@@ -402,7 +422,7 @@ def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Scenario:
 def read(path: Path, settings: tuple[str, ...] = ()) -> dict[str, Any]:
     """Read a scenario file, with overrides; nothing of what it says is checked yet. Raises InputError."""
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = tomllib.loads(read_text(path))
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.random import Generator
 
 from testbed.errors import InputError
+from testbed.files import read_text
 
 COLUMNS = ("arrival_s", "model", "workers", "batch", "iterations")
 ITERATIONS = (200, 1000)  # of a job, from and to (paper of CASSINI, section 5.1)
@@ -78,7 +79,7 @@ def read(path: Path, models: Collection[str] | None = None) -> list[Arrival]:
     Raises InputError, which names line and column, for a file that is not as the module's docstring has it.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(str(path), f"cannot be read: {error}", "give a CSV file in UTF-8") from error
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] != "#"]

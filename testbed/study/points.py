@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -21,6 +22,7 @@ from testbed.geo import keys as wide
 from testbed.geo.keys import WideScenario
 from testbed.scenario import Name, Part, Scenario
 
+MOST_POINTS = 1000
 Scalar = bool | int | float | str
 Value = Scalar | tuple[Scalar, ...]
 AnyScenario = Scenario | WideScenario
@@ -181,6 +183,9 @@ def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Study:
         raise InputError(str(path), f"study: {scenario.explain(error)}", "see docs/scenarios.md, Studies") from error
     if not all(isinstance(raw.get(key), str) for key in ("name", "title")):
         raise InputError(str(path), "a study needs a name and a title", 'as in name = "compute"')
+    many = max(1, len(keys.point)) * math.prod(len(vary.values) for vary in keys.vary)
+    if many > MOST_POINTS:
+        raise InputError(str(path), f"study: {many} points", f"at most {MOST_POINTS}")
     points = tuple(_points(path, keys, settings))
     twice = sorted({point.name for point in points if [other.name for other in points].count(point.name) > 1})
     if twice:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import networkx as nx
 
-ERRORS, UNITS = "testbed.errors", "testbed.units"
+ERRORS, UNITS, FILES = "testbed.errors", "testbed.units", "testbed.files"
 CASSINI, TELEMETRY, NET = "controllers.cassini", "testbed.telemetry", "testbed.net"
 NETSTORM, PLACEMENT = "controllers.netstorm", "controllers.placement"
 SDN, WORKLOADS, ENGINE, REPORT = "controllers.sdn", "workloads", "testbed.engine", "testbed.report"
@@ -36,17 +36,18 @@ PAGE = "testbed.page"
 ROOMS: dict[str, set[str]] = {
     ERRORS: set(),
     UNITS: set(),
+    FILES: {ERRORS},
     CASSINI: set(),
     NETSTORM: set(),
-    PLACEMENT: {CASSINI, ERRORS},
+    PLACEMENT: {CASSINI, ERRORS, FILES},
     TELEMETRY: {ERRORS},
-    NET: {ERRORS, UNITS, TELEMETRY},
+    NET: {ERRORS, FILES, UNITS, TELEMETRY},
     SDN: {ERRORS, NET, TELEMETRY},
-    WORKLOADS: {ERRORS, NETSTORM, NET, TELEMETRY},
+    WORKLOADS: {ERRORS, FILES, NETSTORM, NET, TELEMETRY},
     ENGINE: {ERRORS},
     REPORT: {ERRORS, UNITS, CASSINI, NETSTORM, PLACEMENT, "testbed.telemetry.tables"},
     PAGE: {ERRORS, UNITS, REPORT, NET, "testbed.telemetry.tables", "workloads.paramsync.records"},
-    SCENARIO: {ERRORS, UNITS},
+    SCENARIO: {ERRORS, UNITS, FILES},
     SCHEMA: {UNITS, SCENARIO},
     JOBS: {ERRORS, SCENARIO, WORKLOADS, NET},
     RESULTS: {ERRORS},
@@ -107,7 +108,7 @@ COMPUTED = ("import_module", "__import__", "run_module")
 ABSTINENT = {
     CASSINI: {"numpy", "networkx"},
     NETSTORM: {"numpy", "networkx", "scipy"},
-    PLACEMENT: {"numpy", "networkx", "scipy", CASSINI, ERRORS},
+    PLACEMENT: {"numpy", "networkx", "scipy", CASSINI, ERRORS, FILES},
     ERRORS: set(),
     INIT: set(),
 }

@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from benchmarks import mutations
 from testbed import scenario
+from testbed.errors import InputError
 
 
 def test_no_mutated_file_does_any_harm(tmp_path: Path) -> None:
@@ -30,3 +33,23 @@ def test_a_file_is_data_and_nothing_in_it_is_evaluated(tmp_path: Path) -> None:
             kind = mutations.Kind("scenario", ".toml", (), mutations.read_scenario, ())
             assert mutations.tried(kind, text.encode(), path) == "refused"
     assert not (tmp_path / "was-here").exists()
+
+
+def test_a_trial_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    whole = mutations.trial(30, seed=2, keep=tmp_path / "faults")
+    state = tmp_path / "state.json"
+    mutations.trial(12, seed=2, keep=tmp_path / "faults", state=state)
+    assert mutations.trial(30, seed=2, keep=tmp_path / "faults", state=state) == whole
+    assert mutations.trial(30, seed=2, keep=tmp_path / "faults", state=state) == whole
+    with pytest.raises(InputError, match="seed 2"):
+        mutations.trial(30, seed=3, keep=tmp_path / "faults", state=state)
+
+
+def test_every_kind_of_file_is_tried(tmp_path: Path) -> None:
+    counts = mutations.trial(60, seed=1, keep=tmp_path / "faults")
+    assert {kind for kind, _ in counts} >= {"scenario", "arrivals", "chakra", "network"}
+
+
+def test_shares_are_of_all_cases() -> None:
+    counts = Counter({("a", "accepted"): 1, ("a", "refused"): 5, ("b", "no such file"): 3, ("b", "FAULT x"): 1})
+    assert mutations.shares(counts) == (0.6, 0.1, 1)

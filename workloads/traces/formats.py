@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from testbed.errors import InputError
+from testbed.files import TEXT_BYTES
 from workloads.traces import aicb, astrasim, replay
 from workloads.training.plan import JobPlan
 
@@ -58,10 +59,16 @@ def job_plan(
     )  # fmt: skip
 
 
+def _begin(path: Path) -> bytes:
+    """What tells the form: all of a text, and of anything larger as much as a text may have."""
+    with path.open("rb") as file:
+        return file.read(TEXT_BYTES)
+
+
 def format_of(path: Path) -> TraceFormat:
     """The form of the trace in `path`. Raises InputError if it cannot be read."""
     try:
-        lines = [line.split() for line in path.read_bytes().lstrip().split(b"\n")]
+        lines = [line.split() for line in _begin(path).lstrip().split(b"\n")]
     except OSError as error:
         raise InputError(str(path), error.strerror or "cannot be read") from None
     first = [word.decode(errors="replace").removesuffix(":") for word in lines[0]]

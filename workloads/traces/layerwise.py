@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from testbed.errors import InputError
+from testbed.files import read_bytes
 
 COLUMNS = (
     "name", "reserved", "fwd_time", "fwd_comm", "fwd_bytes", "ig_time", "ig_comm", "ig_bytes",
@@ -140,7 +141,7 @@ class _Line(NamedTuple):
 def read_file(path: Path, dialect: Dialect) -> LayerWorkload:
     """The workload in the file `path`. Raises InputError with the line and column of what is wrong."""
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         raise InputError(str(path), error.strerror or "cannot be read") from None
     try:

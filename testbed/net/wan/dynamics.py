@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
+from testbed.files import read_text
 from testbed.net.wan import netstorm
 from testbed.net.wan.model import Wan, check_value, link_name, scaled_attributes
 
@@ -47,7 +48,7 @@ def redrawn(wan: Wan, seed: int, period_s: float, until_s: float) -> list[Change
 def read(path: Path, wan: Wan) -> list[Change]:
     """A trace from a CSV file with the columns t_s,link,attribute,value, in order of time; raises InputError."""
     try:
-        lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+        lines = list(csv.reader(read_text(path).splitlines()))
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror}") from error
     if not lines or tuple(lines[0]) != COLUMNS:

@@ -11,6 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from testbed.errors import InputError
+from testbed.files import read_bytes
 from testbed.net.wan.build import Defaults, RawLink, assemble, number
 from testbed.net.wan.model import Site, Wan
 
@@ -22,7 +23,7 @@ def read(path: Path, defaults: Defaults) -> Wan:
     """The network of a GraphML file; its sites are called by their labels. Raises InputError."""
     where = path.name
     try:
-        root = ElementTree.fromstring(path.read_bytes())
+        root = ElementTree.fromstring(read_bytes(path))
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror}") from error
     except ElementTree.ParseError as error:

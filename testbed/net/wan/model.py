@@ -18,6 +18,7 @@ from testbed.errors import InputError
 
 ATTRIBUTES = ("rate_bps", "delay_s", "jitter_s", "loss", "queue_bytes")
 MAX_RATE_BPS = 100_000_000_000
+MAX_SITES, MAX_LINKS = 1000, 20_000
 LEAST_QUEUE_BYTES = 256_000
 """Enough for some 170 full packets: less would make a short link drop what its senders cannot help."""
 _QUEUE_LIMIT_BYTES = 1 << 31
@@ -186,6 +187,10 @@ def _check(wan: Wan) -> None:
             raise InputError(where, f"site {name} is there {count} times", "give every site its own name")
         if not name or any(mark in name for mark in ',"\n\r') or "->" in name:
             raise InputError(where, f"site {name!r}", "a name without comma, quote, line break or ->")
+    if len(wan.sites) > MAX_SITES or len(wan.links) > MAX_LINKS:
+        raise InputError(
+            where, f"{len(wan.sites)} sites and {len(wan.links)} links", f"at most {MAX_SITES} and {MAX_LINKS}"
+        )
     if len(wan.sites) < 2:
         raise InputError(where, f"{len(wan.sites)} sites", "a wide-area network has two or more")
     _check_pairs(where, wan, "link", [(k.a, k.b) for k in wan.links])

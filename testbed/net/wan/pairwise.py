@@ -11,6 +11,7 @@ import csv
 from pathlib import Path
 
 from testbed.errors import InputError
+from testbed.files import read_text
 from testbed.net.wan.build import Defaults, RawLink, assemble, number
 from testbed.net.wan.model import Site, Wan
 
@@ -21,7 +22,7 @@ _RATES = {"bandwidth_gbps": 1e9, "bandwidth_mbps": 1e6}
 def read(path: Path, defaults: Defaults) -> Wan:
     """The network of a table; its sites are in order of appearance. Raises InputError that names the line."""
     try:
-        lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+        lines = list(csv.reader(read_text(path).splitlines()))
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
+from testbed.files import read_text
 from testbed.net.wan.build import Defaults, RawLink, assemble
 from testbed.net.wan.model import Site, Wan, link_name
 from testbed.units import parse_delay, parse_rate, parse_size
@@ -54,7 +55,7 @@ def read(path: Path, defaults: Defaults) -> Wan:
     """The network of a file. Raises InputError that names the element."""
     where = path.name
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_text(path))
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
