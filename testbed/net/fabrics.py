@@ -24,6 +24,7 @@ ETHERNET_HEADER_BYTES = 14
 BURST_PACKETS = 2
 
 _NAME = re.compile(r"([a-z0-9-]+?)(?:\(\s*([0-9]+(?:\s*,\s*[0-9]+)*)\s*\))?")
+MOST_LINKS = 100_000
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class _Wiring:
 
     def connect(self, lower: str, upper: str) -> None:
         """A cable between switches, the same in both directions."""
+        if len(self.links) == MOST_LINKS:
+            raise InputError("topology", f"more than {MOST_LINKS} links", "fewer switches")
         s = self._settings
         both = Direction(s.rate_bps, s.fabric_delay_s, s.loss, s.queue_bytes, s.burst_bytes, s.red)
         self.links.append(Link(lower, self._port(lower), upper, self._port(upper), both, both))
