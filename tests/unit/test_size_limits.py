@@ -72,11 +72,12 @@ def test_entities_that_unfold_without_end_are_refused(tmp_path: Path) -> None:
         graphml.read(tmp_path / "laughs.graphml", DEFAULTS)
 
 
-@pytest.mark.parametrize(
-    "name", ["dumbbell(1001)", "leaf-spine(1001, 1, 1)", "leaf-spine(99, 9, 99)", f"dumbbell({9**20})"]
-)
+FABRICS = ("dumbbell(4001)", "leaf-spine(8001, 1, 1)", "leaf-spine(2000, 2000, 1)", "dumbbell(9999999999999)")
+
+
+@pytest.mark.parametrize("name", FABRICS)
 def test_fabrics_have_a_limit(name: str) -> None:
-    with pytest.raises(InputError, match=r"at most|there is no fabric"):
+    with pytest.raises(InputError, match=r"at most|more than 100000 links"):
         fabrics.build(name, Scaling(Original()).settings)
 
 
