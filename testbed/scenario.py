@@ -175,7 +175,7 @@ class JobKeys(Part):
         return self
 
     @property
-    def count(self) -> int:
+    def worker_count(self) -> int:
         """How many workers it has."""
         return self.workers if isinstance(self.workers, int) else len(self.workers)
 
@@ -375,7 +375,7 @@ class Scenario(Part):
         twice = sorted({host for host in hosts if hosts.count(host) > 1})
         if twice:
             raise ValueError(f"host {', '.join(twice)} is given to two workers; a host has one accelerator")
-        rows = self.measure.iterations * sum(job.count * job.iterations_factor for job in self.job)
+        rows = self.measure.iterations * sum(job.worker_count * job.iterations_factor for job in self.job)
         if rows * max(getattr(self.measure.trials, arm) for arm in self.measure.arms) > MOST_ROWS:
             raise ValueError(f"workers times iterations times trials is at most {MOST_ROWS}: a report holds them all")
         return self
