@@ -3,7 +3,7 @@ S ?= two-jobs
 PYTHON := .venv/bin/python
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup scenario reproduce smoke test lint bench clean
+.PHONY: help setup scenario reproduce smoke test lint bench docs clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -28,6 +28,9 @@ lint:  ## style and types alone
 
 bench: setup  ## packet-hops per second, here and in ns-3 where it is installed
 	@$(PYTHON) -m benchmarks
+
+docs:  ## the documentation as a site: build/docs/index.html
+	@scripts/docs
 
 clean:  ## remove the environment and all caches in this folder; results stay, and so does the kernel
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -23,11 +23,12 @@ def schema(kind: type[BaseModel] = Scenario) -> list[tuple[str, str, str]]:
 def _keys(part: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
     for name, field in part.model_fields.items():
         key = f"{prefix}{name}"
-        inner = _part_of(field.annotation)
+        inner = part_of(field.annotation)
         if inner is not None:
             yield from _keys(inner, f"{key}[]." if _several(field.annotation) else f"{key}.")
             continue
-        yield key, _kind(field), "required" if field.is_required() else _shown(field.default, _quantity(field))
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        yield key, _kind(field), "required" if field.is_required() else _shown(default, _quantity(field))
 
 
 def _several(annotation: Any) -> bool:
@@ -65,7 +66,7 @@ def _shown(value: Any, quantity: str | None) -> str:
     return show(value) if show else json.dumps(value)
 
 
-def _part_of(annotation: Any) -> type[Part] | None:
+def part_of(annotation: Any) -> type[Part] | None:
     """Return the table that a key holds, or a list of; None for a plain value."""
     for candidate in (annotation, *get_args(annotation)):
         if isinstance(candidate, type) and issubclass(candidate, Part):
