@@ -16,7 +16,7 @@ from typing import Any
 from testbed.errors import InputError
 from testbed.files import read_text
 from testbed.net.wan import netstorm
-from testbed.net.wan.model import Wan, check_value, link_name, scaled_attributes
+from testbed.net.wan.model import Attributes, Wan, check_value, link_name, scaled_attributes
 
 COLUMNS = ("t_s", "link", "attribute", "value")
 _WHOLE = ("rate_bps", "queue_bytes")
@@ -81,18 +81,22 @@ def check(where: str, wan: Wan, changes: Iterable[Change]) -> None:
 
 def apply(wan: Wan, change: Change) -> Wan:
     """The network after a change; raises InputError when the result cannot be."""
+    return wan.with_attributes({change.link: _changed(wan, change)})
+
+
+def _changed(wan: Wan, change: Change) -> Attributes:
+    """The direction that changes, as it is afterwards."""
     a, _, b = change.link.partition("->")
     changed: dict[str, Any] = {change.attribute: change.value}
     if change.attribute in _WHOLE:
         changed[change.attribute] = int(change.value)
-    return wan.with_attributes({change.link: dataclasses.replace(wan.direction(a, b), **changed)})
+    return dataclasses.replace(wan.direction(a, b), **changed)
 
 
 def scaled(wan: Wan, changes: Iterable[Change], scale: float) -> list[Change]:
     """The changes of the scaled network: what `Wan.scaled` does to an attribute, done to its later values."""
     found = []
     for change in changes:
-        a, _, b = change.link.partition("->")
-        after = scaled_attributes(apply(wan, change).direction(a, b), scale)
+        after = scaled_attributes(_changed(wan, change), scale)
         found.append(dataclasses.replace(change, value=getattr(after, change.attribute)))
     return found
