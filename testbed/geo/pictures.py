@@ -19,7 +19,7 @@ from testbed.geo.records import POLICIES
 from testbed.net.wan.model import Wan
 from testbed.report import style
 from testbed.units import show_rate
-from workloads.paramsync.records import CHUNKS, RECEIVED, ROUNDS
+from workloads.paramsync.records import CHUNKS, RECEIVED, ROUNDS, TRAINING
 
 PLOTS = "plots"
 MOST_PANELS, MOST_LINES, BINS = 12, 8, 200
@@ -34,8 +34,10 @@ def draw(experiment: WideExperiment, summary: Mapping[str, Any], validation: Map
             ("trees", trees(experiment, summary)),
             ("round-times", round_times(experiment, summary, validation)),
             ("bandwidth", bandwidth(experiment, folder)),
+            ("training", training(experiment, folder)),
         ):
-            style.save(made, folder / PLOTS / name)
+            if made is not None:
+                style.save(made, folder / PLOTS / name)
 
 
 def places(wan: Wan) -> dict[str, Place]:
@@ -177,6 +179,29 @@ def bandwidth(experiment: WideExperiment, folder: Path) -> Figure:
         axes.set_ylim(bottom=0)
         if number == len(systems) - 1:
             axes.set_xlabel("since the first round began (s, virtual)")
+    return made
+
+
+def training(experiment: WideExperiment, folder: Path) -> Figure | None:
+    """Draw the accuracy of the model that the sums have trained, over time; None where none was."""
+    curves = {}
+    for system in experiment.systems:
+        path = folder / system.name / TRAINING.file
+        records = TRAINING.read(path) if path.is_file() else None
+        if records is not None and records.text("accuracy")[0]:
+            curves[system.name] = records.numbers("t_s"), records.numbers("accuracy")
+    if not curves:
+        return None
+    made = style.figure(
+        6.4, 3.9, f"{experiment.scenario.name}: accuracy over time", "on examples that nobody learns from"
+    )
+    axes = made.subplots()
+    for number, (name, (t_s, accuracy)) in enumerate(curves.items()):
+        axes.plot(t_s, accuracy, color=style.JOBS[number % len(style.JOBS)], linewidth=1.3, label=name)
+    axes.axhline(experiment.scenario.sync.target, color=style.FAINT, linewidth=0.8, linestyle=(0, (2, 2)))
+    axes.set_xlabel("since the first round began (s, virtual)")
+    axes.set_ylabel("accuracy")
+    axes.legend()
     return made
 
 

@@ -151,12 +151,13 @@ def test_the_page_has_both_figures_their_ratio_and_the_reason(run_dir: Path, tmp
     assert (path.parent / "cassini-ranks.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_every_row_of_the_page_is_of_a_scenario_that_comes_along() -> None:
+@pytest.mark.parametrize("paper", ["cassini", "netstorm"])
+def test_every_row_of_the_page_is_of_a_scenario_that_comes_along(paper: str) -> None:
     import tomllib
 
     from testbed.study import points
 
-    said = tomllib.loads(table.ROWS.read_text())
+    said = tomllib.loads(table.ROWS.with_stem(paper).read_text())
     for group in said["group"]:
         for one in group["row"]:
             known = points.load(one["scenario"])
