@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import cases, decisions, guest, loops, native, netstorm, ns3, plots, setup, table
+from benchmarks import cases, decisions, fluid, guest, loops, native, netstorm, ns3, plots, setup, table
 from benchmarks.guest import Moved
 from benchmarks.measure import Turns, in_turns
 from testbed import results
@@ -20,7 +20,7 @@ from testbed.engine.commands import ready_kernel
 from testbed.engine.kernel import Kernel
 from testbed.errors import OrreryError
 
-PARTS = ("traffic", "setup", "decisions", "loops", "netstorm")
+PARTS = ("traffic", "setup", "decisions", "loops", "netstorm", "fluid")
 NAME = "bench"
 QUIET_LOAD = 0.5
 POLLS_S = {"cassini-48, controller every 1 s": 1.0, "cassini-48, controller every 0.1 s": 0.1}
@@ -144,6 +144,16 @@ def measure(parts: list[str], runs: int, short: bool, folder: Path) -> tuple[dic
         }  # fmt: skip
         texts += [table.seconds({"netstorm": wans}), table.fired(fired), table.compared(netstorm.medians(compared))]
         texts.append(table.dynamic(dynamic))
+    if "fluid" in parts:
+        whole = fluid.day(100 if short else 1000)
+        sizes, lost = (
+            fluid.growth((24, 256) if short else tuple(fluid.SIZES)),
+            fluid.errors(15 if short else fluid.HOUR_JOBS),
+        )
+        figures["fluid"] = {
+            "day": asdict(whole), "growth": list(map(asdict, sizes)), "errors": list(map(asdict, lost))
+        }  # fmt: skip
+        texts.append(fluid.table(whole, sizes, lost))
     return figures, "\n".join(text.rstrip("\n") + "\n" for text in texts)
 
 

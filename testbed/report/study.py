@@ -33,6 +33,7 @@ RATIOS = {
     "ce": "ce_packets_per_iteration",
     "marks": "marked_packets_per_iteration",
     "completion": "completion_s",
+    "relative": "relative",
 }
 Figures = dict[str, dict[str, Any]]
 

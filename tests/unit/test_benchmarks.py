@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import cases, decisions, guest, loops, measure, native, netstorm, ns3, placements, setup, table
+from benchmarks import cases, decisions, fluid, guest, loops, measure, native, netstorm, ns3, placements, setup, table
 from benchmarks.guest import Moved
 from benchmarks.inside import flows
 from benchmarks.inside.fabric import job_of_all
@@ -335,3 +335,17 @@ def test_netstorm_s_decisions_are_timed_and_compared() -> None:
     assert "| star | 1.00 |" in text
     assert "| star, best place | 1.50 |" in text
     assert "| planned | 5.0 | 2.00 |" in table.dynamic({"star": 10.0, "planned": 5.0})
+
+
+def test_the_fluid_engine_is_timed_and_its_skipping_held_against_none() -> None:
+    (small,) = fluid.growth((24,))
+    assert small.accelerators == 24
+    assert small.jobs == 24
+    assert small.played < small.proven + small.sampled
+    lost = fluid.errors(3)
+    assert [one.skipping for one in lost] == ["none", "periodic", "sampled"]
+    assert abs(lost[1].mean) < 1e-3
+    assert lost[1].share_skipped > 0.5
+    text = fluid.table(small, [small], lost)
+    assert "| a day: 24 accelerators, 24 jobs |" in text
+    assert "| periodic | 3 |" in text
