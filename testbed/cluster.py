@@ -132,7 +132,9 @@ class ClusterExperiment:
                 for coming in trace
                 for sort in coming.sorts.values()
             }
-            trace = tuple(_trace(self.keys, self.servers, seed, slowest, self.file))
+            # Kinds that do not come in this trace were not measured; how often others come depends on theirs too.
+            others = dict.fromkeys((kind.name for kind in self.keys.kind), sum(slowest.values()) / len(slowest))
+            trace = tuple(_trace(self.keys, self.servers, seed, others | slowest, self.file))
         return [(coming, self._job(coming, measured)) for coming in trace]
 
     def _job(self, coming: Coming, measured: Measured) -> Job:

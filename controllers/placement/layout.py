@@ -80,18 +80,19 @@ class Layout:
     def _rack(self, room: Counts, workers: int, near: Counts) -> Counts:
         """Return the room of the rack to go on with: of those that hold all workers the fullest, else the emptiest."""
         free, kept = self.by_rack(room), self.by_rack(np.minimum(room, near))
-        rack = min(range(len(free)), key=lambda rack: (*_fit(int(free[rack]), workers, int(kept[rack])), rack))
+        rack = _fittest(free, workers, kept)
         return np.where(self.rack_of == rack, room, 0)
 
     @staticmethod
     def _server(room: Counts, workers: int, near: Counts) -> int:
         """Return the server to go on with, by the same rule."""
-        kept = np.minimum(room, near)
-        return min(range(len(room)), key=lambda one: (*_fit(int(room[one]), workers, int(kept[one])), one))
+        return _fittest(room, workers, np.minimum(room, near))
 
 
-def _fit(free: int, workers: int, kept: int) -> tuple[bool, int, int]:
-    """Order places for so many workers: first those that hold all of them, of these where most run already."""
-    if free >= workers:
-        return False, -min(kept, workers), free
-    return True, -free, -kept
+def _fittest(free: Counts, workers: int, kept: Counts) -> int:
+    """Return the place for so many workers: of those that hold all of them where most run already, then the fullest;
+    where none does the emptiest, then where most run already. Of equal ones the first."""
+    fits = np.flatnonzero(free >= workers)
+    if len(fits):
+        return int(fits[np.lexsort((free[fits], -np.minimum(kept[fits], workers)))[0]])
+    return int(np.lexsort((-kept, -free))[0])

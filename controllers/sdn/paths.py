@@ -61,7 +61,9 @@ class Routes:
                         queue.append(peer)
         return {
             node: [
-                peer for peer in self._neighbours[node] if distance.get(peer) == hops - 1 and peer not in hosts - {dst}
+                peer
+                for peer in self._neighbours[node]
+                if distance.get(peer) == hops - 1 and (peer == dst or peer not in hosts)
             ]
             for node, hops in distance.items()
             if node not in hosts

@@ -16,7 +16,7 @@ from testbed.fluid.sharing import Flow, Wire
 from testbed.net.topology import Topology
 from workloads.training.operations import Op
 from workloads.training.plan import JobPlan
-from workloads.training.schedule import ALL_TO_ALL, sent_to
+from workloads.training.schedule import ALL_TO_ALL
 
 Route = Callable[[str, str], Sequence[str]]
 
@@ -107,8 +107,8 @@ def connection_bytes(op: Op, groups: Sequence[Sequence[int]]) -> float:
     if op.group is None:
         return float(op.size_bytes)
     count = len(groups[op.group])
-    sent = sum(sum(sent_to(op.kind, op.size_bytes, at, count).values()) for at in range(count))
-    return sent / (count * (count - 1) if op.kind == ALL_TO_ALL else count)
+    # In a round of a ring every chunk is sent once, by somebody; all-to-all sends everybody a share.
+    return op.size_bytes * {"all-reduce": 2 * (count - 1), ALL_TO_ALL: 1}.get(op.kind, count - 1) / count
 
 
 def steps_of(op: Op, groups: Sequence[Sequence[int]]) -> int:

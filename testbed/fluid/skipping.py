@@ -181,6 +181,8 @@ class Asleep:
 
     def _consider(self) -> None:
         """Sleep if the part is as it was, or if a window is over."""
+        if any(crew.done for crew in self.part.crews.values()):
+            return  # somebody is about to leave
         here = self._marks()
         if any(mark.times == 0 for mark in here.values()):
             return

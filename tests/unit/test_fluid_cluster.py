@@ -227,3 +227,10 @@ def test_a_whole_trace_leaves_its_files_and_every_job_ends(tmp_path: Path) -> No
     assert said["iterations"]["proven"] > 500
     events = [json.loads(line)["event"] for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert events.count("left") >= 3
+
+
+def test_two_jobs_that_end_at_the_same_moment_leave_one_after_the_other() -> None:
+    jobs = [(job(name, at, 0.1, 10**7, 50), 0.0, None) for at, name in enumerate("ab", 1)]
+    _, ended = conduct(jobs, "sampled")
+    assert ended["a"][0] == pytest.approx(ended["b"][0])
+    assert [ended[name][1].done for name in "ab"] == [50, 50]
