@@ -42,6 +42,11 @@ class Routes:
                 neighbours[a].append((topology.port(a, b), b))
         self._neighbours = {name: [peer for _, peer in sorted(ports)] for name, ports in neighbours.items()}
         self._hosts = set(topology.hosts)
+        self._between = {
+            name: [peer for peer in peers if peer not in self._hosts]
+            for name, peers in self._neighbours.items()
+            if name not in self._hosts
+        }
         self._candidates: dict[str, dict[str, list[str]]] = {}
 
     def _nearer(self, dst: str) -> dict[str, list[str]]:
@@ -51,22 +56,18 @@ class Routes:
         return self._candidates[dst]
 
     def _found(self, dst: str, hosts: set[str]) -> dict[str, list[str]]:
-        distance, queue = {dst: 0}, deque([dst])
+        beside = [peer for peer in self._neighbours[dst] if peer not in hosts]
+        distance = dict.fromkeys(beside, 1)
+        queue = deque(beside)
         while queue:
             node = queue.popleft()
-            for peer in self._neighbours[node]:
+            for peer in self._between[node]:  # hosts forward nothing
                 if peer not in distance:
                     distance[peer] = distance[node] + 1
-                    if peer not in hosts:  # hosts forward nothing
-                        queue.append(peer)
+                    queue.append(peer)
         return {
-            node: [
-                peer
-                for peer in self._neighbours[node]
-                if distance.get(peer) == hops - 1 and (peer == dst or peer not in hosts)
-            ]
+            node: [dst] if hops == 1 else [peer for peer in self._between[node] if distance[peer] == hops - 1]
             for node, hops in distance.items()
-            if node not in hosts
         }
 
     def next_hop(self, switch: str, in_port: int, dst: str) -> str | None:
