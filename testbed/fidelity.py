@@ -26,7 +26,7 @@ WINDOW_PACKETS = 200
 MANY_WINDOWS = 50
 """Fewer windows with a standing queue prove rates to within COARSE_TOLERANCE only: it may run empty inside them all."""
 FEW_WINDOWS = 10
-CEILING_SHARE = 0.05
+CEILING_SHARE = 0.5
 """A rate too low is a ceiling: of FEW_WINDOWS or more, such a share comes to within RATE_TOLERANCE of the fastest.
 
 Bursts that empty the queue between samples reach no ceiling, and their fastest window is one of a kind.

@@ -149,10 +149,12 @@ class Conductor:
 
     def kill(self, node: int) -> None:
         """Kills the server and the worker of a site, as they are."""
-        for role in (SERVER, WORKER):
-            program = self._programs.pop((role, node), None)
-            if program is not None:
-                program.killed = True
+        programs = [self._programs.pop((role, node), None) for role in (SERVER, WORKER)]
+        killed = [program for program in programs if program is not None]
+        for program in killed:
+            program.killed = True
+        for program in killed:
+            with contextlib.suppress(ProcessLookupError):  # one whose other half is gone may end by itself before this
                 os.kill(program.pid, signal.SIGKILL)
 
     def revive(self, node: int) -> None:
