@@ -20,7 +20,7 @@ from testbed.engine.commands import ready_kernel
 from testbed.engine.kernel import Kernel
 from testbed.errors import OrreryError
 
-PARTS = ("traffic", "setup", "decisions", "loops", "netstorm", "fluid")
+PARTS = ("traffic", "setup", "idle", "decisions", "loops", "netstorm", "fluid")
 NAME = "bench"
 QUIET_LOAD = 0.5
 POLLS_S = {"cassini-48, controller every 1 s": 1.0, "cassini-48, controller every 0.1 s": 0.1}
@@ -50,14 +50,18 @@ def traffic(kernel: Kernel, runs: int, short: bool) -> dict[str, Turns[Moved]]:
 
 
 def set_up(kernel: Kernel, runs: int, short: bool) -> dict[str, Turns[dict[str, float]]]:
-    """Return the stages of a boot, of the fabric, and of an idle stretch."""
-    idle_s = setup.IDLE_S / (10 if short else 1)
+    """Return the stages of a boot, of the fabric, and of a short idle stretch."""
     boots = {f"boot {what} Open vSwitch": partial(setup.boot, kernel, what == "with") for what in ("without", "with")}
+    return {"boot": in_turns(boots, runs, _tell), "fabric": idle(kernel, runs, 10.0 if short else setup.IDLE_S)}
+
+
+def idle(kernel: Kernel, runs: int, idle_s: float) -> Turns[dict[str, float]]:
+    """Return the stages of the fabric, and so many virtual seconds in which nothing but polls happens."""
     fabrics = {
         f"{name}, {idle_s:g} s idle": partial(setup.fabric, kernel, interval_s, idle_s)
         for name, interval_s in POLLS_S.items()
     }
-    return {"boot": in_turns(boots, runs, _tell), "fabric": in_turns(fabrics, runs, _tell)}
+    return in_turns(fabrics, runs, _tell)
 
 
 def decided(runs: int) -> Turns[decisions.Timed]:
@@ -124,6 +128,10 @@ def measure(parts: list[str], runs: int, short: bool, folder: Path) -> tuple[dic
         staged = set_up(kernel, runs, short)
         figures["setup"] = {name: _plain(turns) for name, turns in staged.items()}
         texts.append(table.seconds(staged))
+    elif "idle" in parts:  # it is in the set-up, too
+        waited = idle(kernel, runs, 10.0 if short else setup.IDLE_S)
+        figures["idle"] = _plain(waited)
+        texts.append(table.seconds({"fabric": waited}))
     if "decisions" in parts:
         taken, module, by_degrees = decided(runs), ranked(runs), precise(runs)
         figures |= {"decisions": _plain(taken), "module": _plain(module), "precision": _plain(by_degrees)}

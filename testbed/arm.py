@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from controllers.sdn.config import Config
-from controllers.sdn.control import Client
+from testbed.controller import Controller
 from testbed.errors import NotValid, exit_code
+from testbed.events.plan import Event
+from testbed.events.play import Player
 from testbed.net import tc
 from testbed.net.emulation import MANAGEMENT_IP, Emulation
 from testbed.net.topology import Topology
@@ -31,8 +33,8 @@ from testbed.programs import ENDS_WITHIN_S, Status, beside
 from testbed.telemetry import netstat
 from testbed.telemetry.capture import Capture, CaptureSettings
 from testbed.telemetry.events import EventLog
-from testbed.telemetry.tables import COUNTERS, ITERATIONS, MARKS, QUEUES, Writer
-from workloads.training.coordinator import Coordinator, Slot, start_agents
+from testbed.telemetry.tables import COUNTERS, EVENTS, ITERATIONS, MARKS, QUEUES, Writer
+from workloads.training.coordinator import Coordinator, Done, Slot, start_agents
 from workloads.training.plan import JobPlan
 from workloads.training.records import AgentSocket, Hold, IterationRecord, SocketTerms
 
@@ -51,12 +53,15 @@ class Arm:
         self.topology = Topology.from_dict(plan["topology"])
         self.transport = Transport(**plan["transport"])
         self.jobs = [JobPlan.from_dict(job) for job in plan["jobs"]]
+        self.events = [Event.from_dict(event) for event in plan.get("events", ())]
         self.net = Emulation(self.topology, self.transport, CONTROLLER_PORT)
         self.epoch_s = 0.0
         self.trial = ""
         self.sockets: dict[str, list[AgentSocket]] = {}
         self.captures: dict[str, dict[str, Any]] = {}
         self._marks: Writer | None = None
+        self._player: Player | None = None
+        self._spawners: list[subprocess.Popen[bytes]] = []
 
     @property
     def now_s(self) -> float:
@@ -68,7 +73,7 @@ class Arm:
         with ExitStack() as stack:
             self.net.start()  # and never closed: the guest's end takes it away, much faster
             self.status.say(stage="network")
-            controller = stack.enter_context(self._controller())
+            controller = stack.enter_context(Controller(self._controller_config(), SCRATCH / "sdn.json"))
             self.status.say(stage="controller")
             readings = self.net.read_back()
             self.status.say(stage="read back")
@@ -81,6 +86,9 @@ class Arm:
             counters = stack.enter_context(COUNTERS.writer(self.out / COUNTERS.file))
             with self._sampler(), self._captures(), self._agents() as coordinator:
                 self.status.say(stage="agents")
+                if self.events:
+                    happened = stack.enter_context(EVENTS.writer(self.out / EVENTS.file))
+                    self._player = Player(self.net, self.events, coordinator, controller, happened, self.epoch_s)
                 for number, trial in enumerate(self.trials):
                     self.trial = str(number)
                     self._count("begin", controller, counters)
@@ -111,6 +119,8 @@ class Arm:
         """One trial: all of its jobs, given with their starts in s, from their starts to their ends."""
         starts_s: dict[str, float] = trial
         # New connections: a trial must not inherit windows from the one before.
+        if lost := coordinator.lost():
+            self._spawn(lost)
         for job in starts_s:
             self.sockets[job] = []
         for found in coordinator.gather([job for job in self.jobs if job.name in starts_s]):
@@ -121,11 +131,23 @@ class Arm:
         for job in starts_s:
             self._note_marks(job, -1)
         holds = {job: Hold(absolute_s[job], **hold) for job, hold in self.plan["holds"].items() if job in absolute_s}
-        for record in coordinator.run(absolute_s, holds=holds):
+        if self._player is not None:
+            self._player.begin(self.trial, zero_s)
+        records = coordinator.run(absolute_s, holds=holds)
+        if self._player is not None:
+            self._player.end()
+            self._tell_failures(self._player, coordinator.failures, events)
+        for record in _whole(records, coordinator.failures):
             self.write_iteration(iterations, record)
         for job in starts_s:
             coordinator.release(job)
         events.write(self.now_s, "trial done", trial=self.trial)
+
+    def _tell_failures(self, player: Player, failures: Iterable[Done], events: EventLog) -> None:
+        for done in failures:
+            player.note(done.t_s, "job-failed", done.job, done.failed)
+            told = {"trial": self.trial, "job": done.job, "iterations": done.iterations, "why": done.failed}
+            events.write(done.t_s - self.epoch_s, "job failed", **told)
 
     def write_iteration(self, iterations: Writer, record: IterationRecord) -> None:
         """Write a row of iterations.csv."""
@@ -159,7 +181,7 @@ class Arm:
             links.append((queue.bytes, queue.marked))
         return packets, links
 
-    def _count(self, label: str, controller: Client, counters: Writer) -> None:
+    def _count(self, label: str, controller: Controller, counters: Writer) -> None:
         """Write what all sources say of every directed link, once their counters have settled."""
         time.sleep(SETTLE_S)
         links = controller.snapshot()["links"]
@@ -187,17 +209,11 @@ class Arm:
             totals[link] = marked, place.qdiscs.read(interface.ifindex, "2:").drops
         return totals
 
-    @contextmanager
-    def _controller(self) -> Iterator[Client]:
-        config = Config(
+    def _controller_config(self) -> Config:
+        return Config(
             self.topology, self.dscps, self.out, SCRATCH / "sdn.sock",
             interval_s=self.plan["controller_interval_s"], port=CONTROLLER_PORT,
         )  # fmt: skip
-        config.write(SCRATCH / "sdn.json")
-        command = ["-m", "controllers.sdn.launcher", "--config", str(SCRATCH / "sdn.json")]
-        with beside("the controller", command), Client(config.control) as client:
-            client.ready()
-            yield client
 
     @contextmanager
     def _sampler(self) -> Iterator[None]:
@@ -243,12 +259,19 @@ class Arm:
     def _agents(self) -> Iterator[Coordinator]:
         terms = SocketTerms(self.transport.ecn, least_buffer_bytes=self.transport.socket_buffer_bytes)
         bind = MANAGEMENT_IP, COORDINATOR_PORT
-        with Coordinator(bind, self.slots, self.on_iteration, terms, on_record=self.on_record) as coordinator:
-            places = [(slot.host, slot.index, self.net.pid(slot.host)) for slot in self.slots]
-            spawner = start_agents((MANAGEMENT_IP, COORDINATOR_PORT), places)
+        contain = bool(self.events)
+        made = Coordinator(bind, self.slots, self.on_iteration, terms, on_record=self.on_record, contain=contain)
+        with made as coordinator:
+            self._spawn(self.slots)
             yield coordinator
-        if spawner.wait(ENDS_WITHIN_S) != 0:
-            raise NotValid(f"an agent ended with exit code {spawner.returncode}")
+        for spawner in self._spawners:
+            # With events agents may have been killed: what that did to their jobs is on file.
+            if spawner.wait(ENDS_WITHIN_S) != 0 and not self.events:
+                raise NotValid(f"an agent ended with exit code {spawner.returncode}")
+
+    def _spawn(self, slots: Iterable[Slot]) -> None:
+        places = [(slot.host, slot.index, self.net.pid(slot.host)) for slot in slots]
+        self._spawners.append(start_agents((MANAGEMENT_IP, COORDINATOR_PORT), places))
 
     def _write_manifest(self, readings: Iterable[dict[str, Any]]) -> None:
         """What this arm really ran on, as read back: kernel, programs, links, sockets."""
@@ -265,6 +288,12 @@ class Arm:
             "readings": list(readings),
         }
         (self.out / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def _whole(records: list[IterationRecord], failures: Iterable[Done]) -> Iterator[IterationRecord]:
+    """The records but those of iterations that a job which failed did not end with all of its workers."""
+    ended = {done.job: done.iterations for done in failures}
+    yield from (record for record in records if record.iteration < ended.get(record.job, record.iteration + 1))
 
 
 def _first_line(*command: str) -> str:

@@ -26,6 +26,7 @@ from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_
 from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Guest, Machine
 from testbed.errors import NotValid
+from testbed.event_checks import check_events
 from testbed.experiment import Experiment
 from testbed.fidelity import Check, check_arm
 from testbed.live import Live, Watcher
@@ -231,10 +232,14 @@ class Campaign:
         """Return every check on the files of every arm."""
         scenario = self.experiment.scenario
         interval_s, drops = scenario.telemetry.queue_interval, scenario.require.drops
-        return {
+        checks: dict[str, list[Check]] = {
             arm: check_arm(folder / arm, self.experiment.topology_of(arm), interval_s, drops, self.experiment.shared)
             for arm in scenario.measure.arms
         }
+        for arm, events in self.experiment.events.items():
+            trials = json.loads((folder / arm / "plan.json").read_text())["trials"]
+            checks[arm] += check_events(folder / arm, events, trials)
+        return checks
 
     def _manifest(self, outcome: Outcome) -> dict[str, Any]:
         assert self.kernel is not None

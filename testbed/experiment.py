@@ -8,12 +8,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from controllers.sdn.paths import Routes
 from testbed.errors import InputError
+from testbed.events.plan import Event, concrete, with_lines
 from testbed.jobs import job_on
 from testbed.net import fabric_file
 from testbed.net.scale import Original, Scaling
@@ -49,6 +50,8 @@ class Experiment:
     jobs: tuple[JobPlan, ...]
     shared: dict[str, list[str]]
     used: tuple[str, ...]
+    events: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
+    """What happens in each trial of an arm, in order of time; no key where nothing does."""
 
     @property
     def captured(self) -> tuple[str, ...]:
@@ -76,10 +79,10 @@ class Experiment:
         return sorted(self.jobs, key=lambda job: -job.compute_s / job.total_bytes)
 
     def topology_of(self, arm: Arm) -> Topology:
-        """The fabric as an arm has it: in `priority` switches send packets of one job before those of another."""
-        return (
-            prioritised(self.topology, [job.dscp for job in self.by_priority()]) if arm == "priority" else self.topology
-        )
+        """The fabric as an arm has it: in `priority` switches send packets of one job before those of another; links
+        that are given a delay or loss have a delay line for it."""
+        topology = with_lines(self.topology, self.events.get(arm, ()))
+        return prioritised(topology, [job.dscp for job in self.by_priority()]) if arm == "priority" else topology
 
     def _offsets(self, trial: int) -> Trial:
         """Draw each job's start within one iteration of its own: what a cluster without a scheduler really gets."""
@@ -109,6 +112,7 @@ class Experiment:
             },
             "jobs": [job.to_dict() for job in self.jobs],
             "trials": [trial.starts_s for trial in trials],
+            "events": [event.to_dict() for event in self.events.get(arm, ())],
             "holds": {job: {"period_s": held[job], "tolerance": measure.tolerance} for job in held},
             "slots": dict(slots),
             "lead_s": LEAD_S,
@@ -142,7 +146,9 @@ def build(scenario: Scenario, where: str, base: Path = Path()) -> Experiment:
     if scenario.require.shared_links and not shared:
         raise InputError(where, "the jobs share no directed link", "move workers, or set require.shared_links = false")
     used = sorted({link for job in loads.values() for src, dst in job for link in routes.route(src, dst)})
-    return replace(bare, jobs=jobs, shared=shared, used=tuple(used))
+    names = [job.name for job in jobs]
+    events = concrete(scenario.event, scenario.measure.arms, names, topology, bare.scaling, where)
+    return replace(bare, jobs=jobs, shared=shared, used=tuple(used), events=events)
 
 
 def network(scenario: Scenario, where: str, base: Path = Path()) -> Experiment:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
+from testbed.events.seen import NOTHING, History, history
 from testbed.net.fabrics import ETHERNET_HEADER_BYTES
 from testbed.net.topology import Direction, Topology
 from testbed.telemetry.tables import COUNTERS, QUEUES, Records
@@ -105,23 +106,24 @@ def check_complete(records: Records, topology: Topology) -> list[Check]:
     return [_check("all sources counted every link in every trial", faults, f"{len(wanted)} counts")]
 
 
-def check_marks(counters: list[Counters], topology: Topology) -> list[Check]:
+def check_marks(counters: list[Counters], topology: Topology, events: History = NOTHING) -> list[Check]:
     """Hold the three accounts of CE marks against each other: on every directed link, in every switch, and in sum.
 
     RED counts a packet that was CE already as marked again, so with CE_in packets marked on entry and `marks` by the
     queue: max(CE_in, marks) <= CE_out <= CE_in + marks, and CE_out = marks where nothing came in marked. Packets that
-    were lost on the way, in the queue or by the link's own random loss, may be missing from CE_out. A switch forwards
-    what it receives: what comes in marked on all its links together is what goes on to its queues marked.
+    were lost on the way, in the queue, by the link's own random loss or by `events`, may be missing from CE_out. A
+    switch forwards what it receives: what comes in marked on all its links together is what goes on to its queues
+    marked.
     """
     faults = [
         f"{c.link}, trial {c.trial}: {c.ce_in_packets} came marked, the queue marked {c.marked_packets}, "
         f"but {c.ce_out_packets} left marked"
         for c in counters
-        if not _least(c, topology) <= c.ce_out_packets <= c.ce_in_packets + c.marked_packets
+        if not _least(c, topology, events) <= c.ce_out_packets <= c.ce_in_packets + c.marked_packets
     ]
     total = sum(c.ce_out_packets for c in counters)
     what = "CE marks: queues, switches and hosts agree on every link"
-    checks = [_check(what, faults, f"{total} marked arrivals agree"), _check_switches(counters, topology)]
+    checks = [_check(what, faults, f"{total} marked arrivals agree"), _check_switches(counters, topology, events.cut)]
     hosts = set(topology.hosts)
     at_hosts = sum(c.ce_out_packets for c in counters if c.link.rpartition("->")[2] in hosts)
     bound = sum(c.marked_packets for c in counters)
@@ -133,13 +135,16 @@ def check_marks(counters: list[Counters], topology: Topology) -> list[Check]:
     return checks
 
 
-def _least(c: Counters, topology: Topology) -> int:
+def _least(c: Counters, topology: Topology, events: History) -> int:
     """Return how many marked packets must at least have arrived."""
+    if c.link in events.lossy:
+        return 0
     lossy = topology.direction(*c.link.split("->")).loss > 0
     return max(0, max(0 if lossy else c.ce_in_packets, c.marked_packets) - c.dropped_packets)
 
 
-def _check_switches(counters: list[Counters], topology: Topology) -> Check:
+def _check_switches(counters: list[Counters], topology: Topology, cut: bool) -> Check:
+    """With a cable `cut` a switch may have had no way for a packet; never may it send what it did not receive."""
     received: dict[tuple[str, str], int] = defaultdict(int)
     forwarded: dict[tuple[str, str], int] = defaultdict(int)
     for c in counters:
@@ -151,15 +156,16 @@ def _check_switches(counters: list[Counters], topology: Topology) -> Check:
     faults = [
         f"{place[1]}, trial {place[0]}: {received[place]} came marked, {forwarded[place]} went on"
         for place in places
-        if received[place] != forwarded[place]
+        if received[place] < forwarded[place] or (received[place] > forwarded[place] and not cut)
     ]
     total = sum(received[place] for place in places)
     return _check("CE packets into every switch go on from it", faults, f"{total} marked packets forwarded")
 
 
-def check_drops(counters: list[Counters], allowed: bool) -> list[Check]:
-    """No queue may have dropped a packet, unless the scenario expects it."""
-    faults = [f"{c.link}, trial {c.trial}: {c.dropped_packets} dropped" for c in counters if c.dropped_packets]
+def check_drops(counters: list[Counters], allowed: bool, events: History = NOTHING) -> list[Check]:
+    """No queue may have dropped a packet, unless the scenario expects it, or an event cut its link."""
+    dropped = [c for c in counters if c.dropped_packets and c.link not in events.lossy]
+    faults = [f"{c.link}, trial {c.trial}: {c.dropped_packets} dropped" for c in dropped]
     if allowed:
         return [Check("drops (allowed)", True, "; ".join(faults) or "none")]
     return [_check("no packet was dropped", faults, "none")]
@@ -207,11 +213,18 @@ def check_growth(queues: Records, watched: Iterable[str]) -> list[Check]:
 
 
 def check_rates(
-    queues: Records, topology: Topology, interval_s: float, watched: Iterable[str], *, standing: bool = True
+    queues: Records,
+    topology: Topology,
+    interval_s: float,
+    watched: Iterable[str],
+    *,
+    standing: bool = True,
+    events: History = NOTHING,
 ) -> list[Check]:
     """Hold the rate of every watched link, while it was backlogged, against its setting (queues.csv).
 
-    Without `standing` only that none carried more: queues were looked at too rarely to tell that one stood.
+    A link whose rate `events` changed is held against each of its rates while it had it. Without `standing` only that
+    none carried more: queues were looked at too rarely to tell that one stood.
     """
     series: dict[str, list[tuple[float, int, int]]] = defaultdict(list)
     backlogs, sent = queues.counts("backlog_bytes"), queues.counts("tx_bytes")
@@ -220,19 +233,35 @@ def check_rates(
     checks = []
     for link in watched:
         direction = topology.direction(*link.split("->"))
-        packet_bytes = topology.mtu_bytes + ETHERNET_HEADER_BYTES
-        fastest, standing_bps = _rates(series[link], WINDOW_PACKETS * packet_bytes, 2 * packet_bytes, interval_s)
-        set_bps, name = direction.rate_bps, f"rate of {link}, set to {direction.rate_bps / 1e6:.2f} Mbit/s"
-        tolerance, busy = _tolerance(direction, interval_s, len(standing_bps)), max(standing_bps, default=0.0)
-        faults = [] if len(series[link]) > 1 else ["nobody watched it"]
-        if fastest > set_bps * (1 + RATE_TOLERANCE):
-            faults.append(f"carried {fastest / 1e6:.2f} Mbit/s")
-        if standing and busy < set_bps * (1 - tolerance) and _is_ceiling(standing_bps):
-            faults.append(f"gave no more than {busy / 1e6:.2f} Mbit/s to a standing queue")
-        found = f"{busy / 1e6:.2f} Mbit/s to a standing queue" if busy else "never a standing queue"
-        found = found if standing else f"{fastest / 1e6:.2f} Mbit/s at most"
-        checks.append(_check(f"{name}, to {tolerance:.0%}", faults, found))
+        for set_bps, pieces in events.by_rate(link, direction.rate_bps, series[link]):
+            of_rate = replace(direction, rate_bps=set_bps)
+            checks.append(_check_rate(link, of_rate, topology.mtu_bytes, pieces, interval_s, standing))
     return checks
+
+
+def _check_rate(
+    link: str,
+    direction: Direction,
+    mtu_bytes: int,
+    pieces: Sequence[list[tuple[float, int, int]]],
+    interval_s: float,
+    standing: bool,
+) -> Check:
+    """Hold a link's rate against one setting; `pieces` are its samples while it had it."""
+    packet_bytes, standing_bps, fastest = mtu_bytes + ETHERNET_HEADER_BYTES, list[float](), 0.0
+    for samples in pieces:
+        here_bps, rates_bps = _rates(samples, WINDOW_PACKETS * packet_bytes, 2 * packet_bytes, interval_s)
+        fastest, standing_bps = max(fastest, here_bps), standing_bps + rates_bps
+    set_bps, name = direction.rate_bps, f"rate of {link}, set to {direction.rate_bps / 1e6:.2f} Mbit/s"
+    tolerance, busy = _tolerance(direction, interval_s, len(standing_bps)), max(standing_bps, default=0.0)
+    faults = [] if any(len(samples) > 1 for samples in pieces) else ["nobody watched it"]
+    if fastest > set_bps * (1 + RATE_TOLERANCE):
+        faults.append(f"carried {fastest / 1e6:.2f} Mbit/s")
+    if standing and busy < set_bps * (1 - tolerance) and _is_ceiling(standing_bps):
+        faults.append(f"gave no more than {busy / 1e6:.2f} Mbit/s to a standing queue")
+    found = f"{busy / 1e6:.2f} Mbit/s to a standing queue" if busy else "never a standing queue"
+    found = found if standing else f"{fastest / 1e6:.2f} Mbit/s at most"
+    return _check(f"{name}, to {tolerance:.0%}", faults, found)
 
 
 def _tolerance(direction: Direction, interval_s: float, windows: int) -> float:
@@ -293,13 +322,14 @@ def check_arm(
     """
     records, watched = COUNTERS.read(folder / COUNTERS.file), tuple(watched)
     counters = list(deltas(records))
-    checks = [*check_complete(records, topology), *check_marks(counters, topology)]
-    checks += check_drops(counters, drops_allowed)
+    events = history(folder, topology)
+    checks = [*check_complete(records, topology), *check_marks(counters, topology, events)]
+    checks += check_drops(counters, drops_allowed, events)
     if watched:
         queues = QUEUES.read(folder / QUEUES.file)
         checks += check_growth(queues, watched)
         checks += check_marking(queues, topology, watched)
-        checks += check_rates(queues, topology, interval_s, watched, standing=standing)
+        checks += check_rates(queues, topology, interval_s, watched, standing=standing, events=events)
     return checks
 
 

@@ -31,9 +31,25 @@ class Status:
 def beside(name: str, arguments: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """A Python program, started with `arguments`. At the end it must still run, and must end well when told to;
     raises NotValid, with the `name` it is called by, where it does not."""
-    process = subprocess.Popen([sys.executable, *arguments], stdin=subprocess.DEVNULL)
+    process = start(arguments)
     try:
         yield process
+    except BaseException:
+        end(name, process, expected=False)
+        raise
+    end(name, process)
+
+
+def start(arguments: list[str]) -> subprocess.Popen[bytes]:
+    """Start a Python program."""
+    return subprocess.Popen([sys.executable, *arguments], stdin=subprocess.DEVNULL)
+
+
+def end(name: str, process: subprocess.Popen[bytes], expected: bool = True) -> None:
+    """End a program: raises NotValid when it has ended before, or does not end well. Not `expected`, it is killed."""
+    try:
+        if not expected:
+            return
         if process.poll() is not None:
             raise NotValid(f"{name} ended before its time, with exit code {process.returncode}")
         process.send_signal(signal.SIGTERM)

@@ -10,14 +10,16 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from testbed.errors import InputError
+from testbed.event_keys import Arm as Arm
+from testbed.event_keys import EventKeys
 from testbed.files import read_text
+from testbed.part import Part as Part
 from testbed.units import Delay, Delays, Rate, Size
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
-Arm = Literal["alone", "together", "random", "priority", "cassini", "refined"]
 ClusterArm = Literal["themis", "themis+cassini", "pollux", "pollux+cassini", "random", "random+cassini", "ideal"]
 OwnArm = Annotated[str, Field(pattern=r"^own-[a-z0-9][a-z0-9-]{0,30}(\+cassini)?$")]  # a scheduler of the user's
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -29,12 +31,6 @@ TRACE_KEYS = ("trace_format", "clock_hz")
 MOST_CAPTURED_BYTES = 500_000_000
 MOST_ROWS = 10_000_000
 """Iterations of all workers in one arm: a report has all of them in memory."""
-
-
-class Part(BaseModel):
-    """A table of the scenario file: no unknown keys, nothing changes after validation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class RedKeys(Part):
@@ -356,6 +352,7 @@ class Scenario(Part):
     transport: TransportKeys = TransportKeys()
     job: Annotated[tuple[JobKeys, ...], Field(max_length=32)] = ()
     cluster: ClusterKeys | None = None
+    event: Annotated[tuple[EventKeys, ...], Field(max_length=1000)] = ()
     measure: MeasureKeys = MeasureKeys()
     telemetry: TelemetryKeys = TelemetryKeys()
     require: RequireKeys = RequireKeys()
@@ -366,6 +363,10 @@ class Scenario(Part):
             raise ValueError("transport.rto_min must be 1 ms to 120 s once multiplied by the scale")
         if bool(self.job) == (self.cluster is not None):
             raise ValueError("give [[job]] for jobs with places of their own, or [cluster] for jobs that are scheduled")
+        if self.event and self.engine == "fluid":
+            raise ValueError("[[event]] needs packets: the fluid engine knows nothing of them")
+        if self.event and not self.job:
+            raise ValueError("[[event]] is for [[job]]s: jobs of a [cluster] are not followed through events")
         names = [job.name for job in self.job]
         if len(set(names)) != len(names):
             raise ValueError("two jobs have the same name")

@@ -21,6 +21,7 @@ from testbed.profiling import Row
 from testbed.report import parquet, sweep
 from testbed.report import study as study_report
 from testbed.report.cluster import table as cluster_table
+from testbed.report.events import events_table
 from testbed.report.table import arms_table, ratios_table, validation_table, waits_table
 from testbed.study.points import Study
 from testbed.study.run import Ran
@@ -61,6 +62,12 @@ def experiment(console: Console, made: Experiment) -> None:
         offsets = " | ".join(", ".join(f"{s:.3f}" for s in trial.starts_s.values()) for trial in trials[:5])
         starts = SHIFTED.get(arm, f"starts (s): {offsets}")
         console.print(f"  {arm:<10} {len(trials)} trials; {starts}")
+    for of_arm, events in made.events.items():
+        console.print(f"[bold]Events in each trial of {of_arm}[/bold]")
+        for event in events:
+            value = "" if event.value is None else f" to {event.value:g}"
+            fails = f"; expected to fail: {', '.join(event.expect)}" if event.expect else ""
+            console.print(f"  {event.at_s:>8g} s  {event.kind} {event.target}{value}{fails}", highlight=False)
     console.print(
         f"[dim]Each trial begins {LEAD_S} s of virtual time after it was announced; nothing was started.[/dim]"
     )
@@ -159,6 +166,9 @@ def _value(unit: str, value: float) -> str:
 def outcome(console: Console, made: Outcome) -> None:
     """Show what became of a run: tables, verdict, wall time, where the files are."""
     _tables(console, made.summary, made.validation)
+    for arm in made.checks:
+        if (happened := events_table(made.folder / arm)) is not None:
+            console.print(happened)
     verdict(console, made.checks)
     for arm, stages in made.wall_s.items():
         if arm != "whole":

@@ -3,7 +3,8 @@
 A switch that connects is emptied, programmed and asked for a barrier; once all have answered, the fabric is
 ready. When a port goes down the paths are computed anew and every switch gets the difference. Every interval
 all switches are asked for port, rule (table 0) and table statistics at once; their answers, and the queues
-read by netlink in the same moment, become rows. Everything happens in one thread, in green threads that
+read by netlink in the same moment, become rows. One that is started after a crash adopts the rules that the
+switches have kept, with their counters. Everything happens in one thread, in green threads that
 switch only where they wait.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +22,7 @@ from controllers.sdn.collect import Queues, Round
 from controllers.sdn.config import Config
 from controllers.sdn.counters import Counters, FlowCount
 from controllers.sdn.flows import COUNT_TABLE, FORWARD_TABLE, Difference, difference, fabric_rules
+from controllers.sdn.journal import Journal
 from controllers.sdn.paths import Routes
 from testbed.errors import NotValid
 from testbed.net.topology import link_id
@@ -51,20 +54,24 @@ class Fabric(framework.Application):  # type: ignore[misc]  # its base is known 
             for a, b in self._topology.directed()
             if a in self._topology.switches
         }
-        self._down: set[str] = set()
-        self._rules = fabric_rules(self._topology, Routes(self._topology), config.jobs)
+        self._journal = Journal(config.journal, config.resume)
+        self._down = set(self._journal.past.down)
+        self._rules = fabric_rules(self._topology, Routes(self._topology, self._down), config.jobs)
+        self._kept = dict(self._rules) if config.resume else {}
         self._datapaths: dict[str, Any] = {}
         self._unprogrammed = set(self._topology.switches)
         self._broken = ""
-        self._barrier = 0
+        self._barrier, self._adopted = 0, False
         self._ready, self._answered = framework.Event(), framework.Event()
         self._ports_changed, self._begun = framework.Event(), framework.Event()
         self._polling = framework.Lock(1)
         self._round, self._rounds = Round(0, (), ()), 0
         self._counters = Counters(self._topology, config.jobs)
+        for switch, table_id, last in self._journal.past.removed:
+            self._counters.remove_rule(switch, table_id, last)
         self._queues: Queues | None = None
         self._links, self._flows, self._tables = (
-            table.writer(config.out / table.file) for table in (LINKS, FLOWS, TABLES)
+            table.writer(config.out / table.file, config.resume) for table in (LINKS, FLOWS, TABLES)
         )
         self._events = EventLog(config.out / "events.jsonl")
         self._epoch, self._schedule = 0.0, Schedule(0.0, config.interval_s)
@@ -88,6 +95,7 @@ class Fabric(framework.Application):  # type: ignore[misc]  # its base is known 
         for writer in (self._links, self._flows, self._tables):
             writer.close()
         self._events.close()
+        self._journal.close()
 
     def _guarded(self, forever: Callable[[], None]) -> None:
         """Run one of the green threads; its error is the answer to whoever asks next."""
@@ -126,7 +134,10 @@ class Fabric(framework.Application):  # type: ignore[misc]  # its base is known 
         for port in sorted(port for name, port in self._ports if name == switch):
             self._take_port(switch, port, datapath.ports.get(port))
         self._datapaths[switch] = datapath
-        self._send(switch, openflow.delete_everything(), Difference((), self._rules[switch]))
+        if (kept := self._kept.pop(switch, None)) is not None:
+            self._send(switch, b"", difference(kept, self._rules[switch]))
+        else:
+            self._send(switch, openflow.delete_everything(), Difference((), self._rules[switch]))
 
     def _send(self, switch: str, before: bytes, change: Difference) -> None:
         """Send a change of rules; the switch counts as programmed when the last barrier has been answered."""
@@ -139,8 +150,11 @@ class Fabric(framework.Application):  # type: ignore[misc]  # its base is known 
     def switch_programmed(self, event: Any) -> None:
         """A switch has done all it was told."""
         self._unprogrammed.discard(self._switches[event.msg.datapath.id])
-        if not self._unprogrammed:
+        if not self._unprogrammed and not self._ready.is_set():
             self._ready.set()
+            if self._config.resume and not self._adopted:
+                self._adopted = True
+                self._events.write(time.time() - self._epoch, "adopted", switches=len(self._switches))
 
     @framework.handles("ErrorMsg")
     def switch_refused(self, event: Any) -> None:
@@ -153,7 +167,9 @@ class Fabric(framework.Application):  # type: ignore[misc]  # its base is known 
         """A rule is gone: keep its last counters."""
         gone = event.msg
         last = FlowCount(gone.cookie, gone.packet_count, gone.byte_count)
-        self._counters.remove_rule(self._switches[gone.datapath.id], gone.table_id, last)
+        switch = self._switches[gone.datapath.id]
+        self._counters.remove_rule(switch, gone.table_id, last)
+        self._journal.removed(switch, gone.table_id, last)
 
     # ---- ports and paths
 
@@ -187,6 +203,7 @@ class Fabric(framework.Application):  # type: ignore[misc]  # its base is known 
         rules = fabric_rules(self._topology, Routes(self._topology, self._down), self._config.jobs)
         changes = {switch: difference(self._rules[switch], new) for switch, new in rules.items()}
         self._rules = rules
+        self._journal.paths(self._down)
         for switch, change in changes.items():
             if switch in self._datapaths and change != ((), ()):
                 self._send(switch, b"", change)
@@ -281,11 +298,20 @@ class Fabric(framework.Application):  # type: ignore[misc]  # its base is known 
     def _snapshot(self, _request: dict[str, Any]) -> dict[str, Any]:
         self._check_broken()
         t_s = self._poll(*BOTH_TABLES)
+        self._check_tables()
         self._check_broken()
         self._write(t_s)
         for writer in (self._links, self._flows, self._tables):
             writer.flush()
         return {"t_s": t_s, **self._counters.snapshot()}
+
+    def _check_tables(self) -> None:
+        """Every switch must have as many rules as it should: above all one whose rules were adopted."""
+        for switch in self._datapaths:
+            wanted = Counter(rule.table for rule in self._rules[switch])
+            found = self._counters.active(switch)
+            if not self._unprogrammed and found != {table: wanted[table] for table in BOTH_TABLES}:
+                self._break(f"{switch} has rules {found} by table, expected {dict(wanted)}")
 
     def _check_broken(self) -> None:
         if self._broken:

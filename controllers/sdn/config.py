@@ -22,7 +22,8 @@ class Config:
     `jobs` maps a job to its DSCP. Statistics are read every `interval_s` virtual seconds and written into the
     folder `out`, with t_s = 0 at `epoch` (of `time.time()`; None = told later, nothing is written before).
     Switches connect to `listen`:`port`, the rest of the testbed to the unix socket `control`. Without
-    `queues` no qdisc is read.
+    `queues` no qdisc is read. With `resume` it goes on where one that crashed left off: the switches have its
+    rules, `journal` tells the rest.
 
     Raises InputError when a value is out of range.
     """
@@ -36,6 +37,7 @@ class Config:
     listen: str = "127.0.0.1"
     epoch: float | None = None
     queues: bool = True
+    resume: bool = False
 
     def __post_init__(self) -> None:
         check_jobs(self.jobs)
@@ -43,6 +45,11 @@ class Config:
             raise InputError("interval_s", f"{self.interval_s} s", f"at least {MINIMUM_INTERVAL_S} s")
         if not 0 < self.port < 1 << 16:
             raise InputError("port", f"{self.port}", "1 to 65535")
+
+    @property
+    def journal(self) -> Path:
+        """The file that outlives a crash (controllers.sdn.journal)."""
+        return self.control.with_suffix(".journal")
 
     def write(self, path: Path) -> None:
         """Save as the JSON file that `read` takes."""

@@ -163,6 +163,10 @@ class Counters:
         """Take a switch's table statistics."""
         self._tables[switch] = list(tables)
 
+    def active(self, switch: str) -> dict[int, int]:
+        """How many rules a switch has, by table, as it last said."""
+        return {table.table: table.active for table in self._tables[switch]}
+
     def set_queues(self, queues: Mapping[str, QueueCount]) -> None:
         """Take the readings of the egress queues, by directed link."""
         self._queues.update(queues)

@@ -112,6 +112,11 @@ def set_up(ifindex: int, name: str, master: int = 0) -> Request:
     return Request(RTM_SETLINK, 0, body, f"to switch {name} on")
 
 
+def set_down(ifindex: int, name: str) -> Request:
+    """Switches a device off, which cuts its cable: what waits in its queues is lost."""
+    return Request(RTM_SETLINK, 0, _IFINFO.pack(0, 0, ifindex, 0, _IFF_UP), f"to switch {name} off")
+
+
 def add_address(ifindex: int, name: str, ip: str, prefix: int) -> Request:
     """An IPv4 address without the route that the kernel would add by itself."""
     number = socket.inet_aton(ip)

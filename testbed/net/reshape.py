@@ -32,4 +32,4 @@ def reshape(net: Emulation, changed: Mapping[tuple[str, str], Direction]) -> Non
     net.topology = dataclasses.replace(t, links=links)
     for (a, b), direction in changed.items():
         interface = net.interfaces[link_id(a, b)]
-        net.place(a).kernel.do(tc.requests(interface.ifindex, interface.name, direction))
+        net.place(a).kernel.do(tc.changes(interface.ifindex, interface.name, t.direction(a, b), direction))

@@ -91,6 +91,15 @@ def requests(ifindex: int, interface: str, d: Direction) -> list[Request]:
     return [_request(ifindex, interface, w, d) for w in wanted(d)] + filters
 
 
+def changes(ifindex: int, interface: str, before: Direction, after: Direction) -> list[Request]:
+    """The messages that turn an egress from one setting to another whose qdiscs are the same kinds, and no more.
+
+    A RED that is told what it has already throws away what waits in it.
+    """
+    pairs = zip(wanted(before), wanted(after), strict=True)
+    return [_request(ifindex, interface, new, after) for old, new in pairs if old != new]
+
+
 def _request(ifindex: int, interface: str, w: Wanted, d: Direction) -> Request:
     encode = {
         "netem": _encode_netem, "tbf": _encode_tbf, "prio": _encode_prio, "red": _encode_red, "bfifo": _encode_bfifo,

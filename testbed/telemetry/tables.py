@@ -62,8 +62,11 @@ class Records:
 class Writer:
     """Appends rows to a table's file, block-buffered: `flush` before anybody else reads it."""
 
-    def __init__(self, table: Table, path: Path) -> None:
+    def __init__(self, table: Table, path: Path, resume: bool = False) -> None:
         self._table = table
+        if resume and _without_torn_row(path):
+            self._file = path.open("a", encoding="utf-8", buffering=BUFFER_BYTES)
+            return
         self._file = path.open("w", encoding="utf-8", buffering=BUFFER_BYTES)
         self._file.write(",".join(table.columns) + "\n")
 
@@ -94,9 +97,12 @@ class Table:
     file: str
     columns: dict[str, Column]
 
-    def writer(self, path: Path) -> Writer:
-        """A writer that begins the file anew; `path` is the file, not its folder."""
-        return Writer(self, path)
+    def writer(self, path: Path, resume: bool = False) -> Writer:
+        """A writer that begins the file anew; `path` is the file, not its folder.
+
+        With `resume` it goes on behind the last whole row that a writer left which was killed.
+        """
+        return Writer(self, path, resume)
 
     def read(self, path: Path) -> Records:
         """All rows of `path`. Raises InputError with file and line when it is not this table."""
@@ -115,6 +121,15 @@ class Table:
                 raise InputError(f"{path}:{number}", f"has {len(row)} values for {len(self.columns)} columns")
         values = zip(*rows, strict=True) if rows else [()] * len(self.columns)
         return Records(self, {column: list(value) for column, value in zip(self.columns, values, strict=True)})
+
+
+def _without_torn_row(path: Path) -> bool:
+    """Take a row that was not written to its end off a file; whether anything is left of it."""
+    content = path.read_bytes() if path.exists() else b""
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        path.write_bytes(whole)
+    return bool(whole)
 
 
 def _written(value: Value) -> str:
@@ -228,4 +243,16 @@ COUNTERS = Table(
         "ce_out_packets": Column("packets", "CE when they came to b: its table 0, or InCEPkts if b is a host"),
     },
 )
-ALL = (ITERATIONS, LINKS, FLOWS, TABLES, QUEUES, MARKS, COUNTERS)
+EVENTS = Table(
+    "events.csv",
+    {
+        "trial": _TRIAL,
+        "asked_s": Column("s", "when it was to happen; empty where nobody asked: put back after a trial, a failed job"),
+        "done_s": Column("s", "when it was done; empty where the trial ended before"),
+        "kind": Column("name", "what happened: a kind of [[event]], or job-failed"),
+        "target": Column("name", 'directed link "a->b", cable "a<->b", host, controller, or job'),
+        "value": Column("bit/s, s or share", "what was set: of rate, delay, loss"),
+        "found": Column("name", "what was read back, or why a job failed"),
+    },
+)
+ALL = (ITERATIONS, LINKS, FLOWS, TABLES, QUEUES, MARKS, COUNTERS, EVENTS)

@@ -83,6 +83,21 @@ ROOMS: dict[str, set[str]] = {
                STUDY, PROGRESS, SHOW, REPORT, PAGE, ENGINE, NET, GEO, TELEMETRY, LIVE},
     "testbed.__main__": {CLI},
 }  # fmt: skip
+# Events of scenarios, and the native engine.
+PART, EVENT_KEYS, EVENTS = "testbed.part", "testbed.event_keys", "testbed.events"
+EVENT_CHECKS, CONTROLLER = "testbed.event_checks", "testbed.controller"
+ROOMS |= {
+    PART: set(),
+    EVENT_KEYS: {PART, UNITS},
+    EVENTS: {ERRORS, EVENT_KEYS, NET, TELEMETRY},
+    EVENT_CHECKS: {FIDELITY, EVENTS, TELEMETRY},
+    CONTROLLER: {PROGRAMS, SDN},
+}
+ROOMS[SCENARIO] |= {PART, EVENT_KEYS}
+ROOMS[EXPERIMENT] |= {EVENTS}
+ROOMS[FIDELITY] |= {EVENTS}
+ROOMS[ARM] |= {EVENTS, CONTROLLER}
+ROOMS[CAMPAIGN] |= {EVENT_CHECKS}
 # Measures the others from outside: it may look anywhere, and nobody looks at it.
 ROOMS["benchmarks"] = set(ROOMS)
 # Packages that only hold rooms: their own __init__ imports nothing of ours.

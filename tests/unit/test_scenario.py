@@ -214,6 +214,8 @@ def test_the_list_of_keys_has_every_key(fine: Path) -> None:
 
     dumped = scenario.load("smoke").model_dump()
     dumped["job[]"] = dumped.pop("job")[0]
+    dumped["event[]"] = scenario.load("events").model_dump()["event"][0]
+    del dumped["event"]
     fine.write_text(CLUSTER)
     dumped["cluster"] = scenario.load(str(fine)).model_dump()["cluster"]
     dumped["cluster"]["kind[]"] = dumped["cluster"].pop("kind")[0]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -257,3 +257,57 @@ def test_nobody_imports_a_framework_directly() -> None:
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
                 assert not {name.partition(".")[0] for name in names} & {"ryu", "os_ken", "eventlet"}, path
+
+
+@pytest.mark.parametrize("framework", ["ryu", "os-ken"])
+def test_a_controller_that_crashed_and_is_started_again_adopts_the_fabric(framework: str, tmp_path: Path) -> None:
+    """Rules and their counters stay, a cable that failed meanwhile is seen, removed rules keep what they counted."""
+    topology = fabric("leaf-spine(2,2,2)")
+    config = Config(topology, JOBS, tmp_path, tmp_path / "sdn.sock", 0.02, free_port(), queues=False, epoch=time.time())
+    with launch(config, tmp_path, framework) as program:
+        client = Client(config.control, WAIT_S)
+        until(lambda: socket.socket().connect_ex(("127.0.0.1", config.port)) == 0)
+        rig = Rig(topology, program, client, start_switches(topology, config.port), tmp_path)
+        client.ready()
+        route = rig.send("h1", "h4", dscp=10, ecn=3)
+        leaf, spine = route[1].split("->")
+        rig.switches[leaf].set_port(topology.port(leaf, spine), down=True)  # its removed rules had counted a packet
+        mended = fabric_rules(topology, Routes(topology, [route[1]]), JOBS)
+        until(lambda: all(rig.switches[name].table.rules() == set(rules) for name, rules in mended.items()))
+        before = client.snapshot()["links"]
+        assert before[route[1]]["ce_in_packets"] == 1
+        program.kill()
+        program.wait()
+        client.close()
+    kept = {name: switch.table for name, switch in rig.switches.items()}
+    for switch in rig.switches.values():
+        switch.close()
+    other = rig.send("h1", "h4", dscp=10, ecn=3)  # the switches forward, and count
+    assert other == Routes(topology, [route[1]]).route("h1", "h4")
+
+    resumed = replace(config, resume=True)
+    config.control.unlink()
+    with launch(resumed, tmp_path, framework) as program:
+        try:
+            client = Client(config.control, WAIT_S)
+            until(lambda: socket.socket().connect_ex(("127.0.0.1", config.port)) == 0)
+            counts = {name: switch.counts for name, switch in rig.switches.items()}
+            switches = {name: FakeSwitch(topology, name, config.port) for name in topology.switches}
+            for name, switch in switches.items():
+                switch.table, switch.counts = kept[name], counts[name]
+                if name == leaf:
+                    switch.down.add(topology.port(leaf, spine))
+                switch.start()
+            client.ready()
+            assert all(kept[name].rules() == set(rules) for name, rules in mended.items())
+            after = client.snapshot()["links"]
+            for link in after:
+                was = before[link]["ce_in_packets"]
+                assert after[link]["ce_in_packets"] == (None if was is None else was + (link in other)), link
+            assert "adopted" in [event["event"] for event in read_events(tmp_path / "events.jsonl")]
+            assert len(LINKS.read(tmp_path / LINKS.file)) > 0
+            client.close()
+            for switch in switches.values():
+                switch.close()
+        finally:
+            program.terminate()

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -513,3 +514,44 @@ def test_a_wrong_command_line_is_answered_with_the_right_one(module: str) -> Non
 )
 def test_command_lines(line: str, command: object) -> None:
     assert parse(line.split()) == command
+
+
+def test_a_job_that_loses_a_worker_fails_alone_and_can_begin_again() -> None:
+    jobs = plan("a"), plan("b", block=2)
+    slots = [Slot(host, 0) for job in jobs for host in job.hosts]
+    spawners = []
+    with Coordinator(("127.0.0.1", 0), slots, lambda *_: None, NO_ECN, contain=True) as coordinator:
+        spawners.append(start_agents(coordinator.address, [(slot.host, slot.index, None) for slot in slots]))
+        coordinator.gather(jobs)
+        assert coordinator.send_signal("b2", signal.SIGSTOP) == 1
+        start_s = time.time() + 0.2
+        killer = threading.Timer(0.4, coordinator.send_signal, ("b2", signal.SIGKILL))
+        killer.start()
+        records = coordinator.run({"a": start_s, "b": start_s})
+        assert [(done.job, done.failed) for done in coordinator.failures] == [("b", "job b, rank 1 on b2 went away")]
+        assert coordinator.failures[0].iterations == 0
+        assert Counter(record.job for record in records)["a"] == 6
+        # The other worker of b was killed with it; both slots are given new agents.
+        assert coordinator.send_signal("b1", signal.SIGCONT) == 0
+        lost = coordinator.lost()
+        assert (sorted(slot.host for slot in lost), coordinator.lost()) == (["b1", "b2"], [])
+        spawners.append(start_agents(coordinator.address, [(slot.host, slot.index, None) for slot in lost]))
+        coordinator.gather(jobs)
+        start_s = time.time() + 0.2
+        assert len(coordinator.run({"a": start_s, "b": start_s})) == 12
+        assert coordinator.failures == []
+    assert [spawner.wait(timeout=10) for spawner in spawners] == [1, 0]
+
+
+def test_a_silent_job_fails_alone() -> None:
+    job = plan("a")
+    slots = [Slot(host, 0) for host in job.hosts]
+    with Coordinator(("127.0.0.1", 0), slots, lambda *_: None, NO_ECN, timeout_s=1.0, contain=True) as coordinator:
+        spawner = start_agents(coordinator.address, [(slot.host, slot.index, None) for slot in slots])
+        coordinator.gather([job])
+        for host in job.hosts:
+            assert coordinator.send_signal(host, signal.SIGSTOP) == 1
+        coordinator.run({"a": time.time() + 0.2})
+        (done,) = coordinator.failures
+        assert "nobody said anything for 1.2 s; missing: job a, rank 0 on a1, job a, rank 1 on a2" in done.failed
+    assert spawner.wait(timeout=10) == 1

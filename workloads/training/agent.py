@@ -6,10 +6,10 @@ It reports to the coordinator (coordinator.py) over the management network, is t
 of its job over the fabric, and acts out iterations: compute as waiting, gradients as bytes. It leaves with 0 when it is
 sent home, with 1 when it failed (the coordinator has been told why), with 2 when the command line is wrong.
 
-Messages are JSON lines. The agent says: hello (host, slot); listening; connected (sockets: what the kernel uses on each
-of its connections); iteration (what records.IterationRecord has); done; failed (why). It is told: listen (rank, plan),
-which also ends the job it may be in; connect; run (start_s, iterations, first_iteration, hold or null); leave, which
-ends its job; bye. Heard between two iterations, without waiting for them, are stop (after: the number of the last
+Messages are JSON lines. The agent says: hello (host, slot, pid); listening; connected (sockets: what the kernel uses on
+each of its connections); iteration (what records.IterationRecord has); done; failed (why). It is told: listen (rank,
+plan), which also ends the job it may be in; connect; run (start_s, iterations, first_iteration, hold or null); leave,
+which ends its job; bye. Heard between two iterations, without waiting for them, are stop (after: the number of the last
 iteration), and hold (hold: start_s, period_s, tolerance, as in pace.py, or null). The plan is that of plan.JobPlan, but
 for the worker's own program, conduct, port, peers and names; with buffer_bytes (or null) and timeout_s, the longest
 silence of a peer that is borne. All times are time.time().
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import struct
 import sys
@@ -176,7 +177,7 @@ def serve(control: Control, host: str, slot: int) -> None:
 
     Raises AgentError, PeerLostError, OSError, and NotValid if the host's counters cannot be read.
     """
-    control.say("hello", host=host, slot=slot)
+    control.say("hello", host=host, slot=slot, pid=os.getpid())
     worker: Worker | None = None
     mesh: Mesh | None = None
     # stop and hold are for a job that runs; its last iteration may just be over.

@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import selectors
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,11 +33,15 @@ STOP_LEAD_S = 0.1  # how much compute is left to every worker, at least, when it
 
 @dataclass(frozen=True)
 class Done:
-    """A job that came to its end: how many iterations it did since its start, and when its last worker was done."""
+    """A job that came to its end: how many iterations it did since its start, and when its last worker was done.
+
+    A job that `failed` lost a worker, says why here, and did so many iterations with all of its workers.
+    """
 
     job: str
     iterations: int
     t_s: float
+    failed: str = ""
 
 
 @dataclass
@@ -59,6 +65,9 @@ class Coordinator:
     many ranks before them are on their host: so jobs that share hosts need different DSCPs. Starting the agents
     (`start_agents`) is the caller's work, since it knows the namespaces. To be used as a context, which sends the
     agents home at its end.
+
+    With `contain` a worker that fails, goes away or is silent for too long while its job runs ends that job alone: its
+    other workers are killed, as the launcher of a job does, and the agents that `lost` names must be started again.
     """
 
     def __init__(
@@ -70,11 +79,16 @@ class Coordinator:
         timeout_s: float = 60.0,
         first_port: int = 5200,
         on_record: Callable[[IterationRecord], None] | None = None,
+        contain: bool = False,
     ) -> None:
         self._on_iteration, self._on_record = on_iteration, on_record
         self._terms, self._timeout_s, self._first_port = terms, timeout_s, first_port
         self._agents = {slot: Agent(slot) for slot in slots}
         self._jobs: dict[str, _Job] = {}
+        self._contain = contain
+        self.failures: list[Done] = []
+        """The jobs that failed in the last `run`."""
+        self._lost: list[Slot] = []
         self._done: list[Done] = []
         self.records: list[IterationRecord] = []
         """Every record of every job, in the order in which they came."""
@@ -97,6 +111,15 @@ class Coordinator:
     def free(self, host: str) -> list[Slot]:
         """The slots of a host that no job is on, in order."""
         return [slot for slot, agent in self._agents.items() if slot.host == host and agent.plan is None]
+
+    def lost(self) -> list[Slot]:
+        """The slots whose agents are gone since they were last asked for."""
+        lost, self._lost = self._lost, []
+        return lost
+
+    def send_signal(self, host: str, number: signal.Signals) -> int:
+        """Send a signal to every agent of a host; how many there are. Only with `contain`; any thread may call it."""
+        return sum(agent.send_signal(number) for slot, agent in list(self._agents.items()) if slot.host == host)
 
     def gather(self, jobs: Sequence[JobPlan]) -> list[AgentSocket]:
         """Put jobs on free slots of their hosts and connect their workers; what the kernel uses on each socket.
@@ -190,9 +213,14 @@ class Coordinator:
                     if now_s >= job.deadline_s:
                         silent = ", ".join(str(agent) for agent in job.agents if agent.awaited)
                         patience_s = self._timeout_s + spare_s(job.plan)
-                        raise RunError(f"nobody said anything for {patience_s:g} s; missing: {silent}")
-                next_s = min([job.deadline_s for job in running] + ([until_s] if until_s is not None else []))
-                self._take(max(0.0, next_s - now_s))
+                        why = f"nobody said anything for {patience_s:g} s; missing: {silent}"
+                        if not self._contain:
+                            raise RunError(why)
+                        self._fail(job, why)
+                running = [job for job in running if job.running]
+                times_s = [job.deadline_s for job in running] + ([until_s] if until_s is not None else [])
+                if times_s and not self._done:
+                    self._take(max(0.0, min(times_s) - now_s))
             return self._done.pop(0)
 
     def release(self, job: str) -> None:
@@ -211,11 +239,12 @@ class Coordinator:
         unknown = sorted(set(starts_s) - set(self._jobs))
         if unknown or not starts_s:
             raise ValueError(f"no such jobs: {', '.join(unknown)}" if unknown else "no job is to run")
-        before = len(self.records)
+        before, self.failures = len(self.records), []
         for job, start_s in starts_s.items():
             self.start(job, start_s, iterations, (holds or {}).get(job))
         for _ in starts_s:
-            self.wait()
+            if (done := self.wait()) is not None and done.failed:
+                self.failures.append(done)
         return self.records[before:]
 
     def close(self) -> None:
@@ -284,9 +313,33 @@ class Coordinator:
                 connection, _ = self._listener.accept()
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._selector.register(connection, selectors.EVENT_READ, Channel(connection))
-            else:
-                self._read(key.data)
+            elif key.data.connection.fileno() >= 0:  # not hung up since it was found readable
+                self._read_contained(key.data)
         return bool(events)
+
+    def _read_contained(self, channel: Channel) -> None:
+        try:
+            self._read(channel)
+        except RunError as error:
+            plan = channel.agent.plan if channel.agent is not None else None
+            job = self._jobs.get(plan.name) if plan is not None else None
+            if not (self._contain and job is not None and job.running):
+                raise
+            self._fail(job, str(error))
+
+    def _fail(self, job: _Job, why: str) -> None:
+        """End a job that lost a worker; the others are killed."""
+        iterations = min(agent.iteration for agent in job.agents) + 1 - job.first_iteration
+        for key in list(self._selector.get_map().values()):
+            if key.data is not None and key.data.agent in job.agents:
+                self._selector.unregister(key.data.connection)
+                key.data.connection.close()
+        for agent in job.agents:
+            agent.kill()
+            self._agents[agent.slot] = Agent(agent.slot)
+            self._lost.append(agent.slot)
+        job.running, job.deadline_s, job.agents = False, math.inf, []
+        self._done.append(Done(job.plan.name, iterations, time.time(), why))
 
     def _read(self, channel: Channel) -> None:
         lines = channel.read()
@@ -309,7 +362,7 @@ class Coordinator:
     def _act(self, channel: Channel, what: str, message: dict[str, Any]) -> IterationRecord | None:
         """Note what was said; the iteration, if that is what it was."""
         if what == "hello":
-            self._greet(channel, Slot(message["host"], message["slot"]))
+            self._greet(channel, Slot(message["host"], message["slot"]), message.get("pid", 0))
         agent = channel.agent
         if agent is None:
             raise RunError(f"a stranger said {what} before hello")
@@ -340,12 +393,14 @@ class Coordinator:
         job.running, job.deadline_s = False, math.inf
         self._done.append(Done(job.plan.name, lasts.pop() + 1 - job.first_iteration, job.ended_s))
 
-    def _greet(self, channel: Channel, slot: Slot) -> None:
+    def _greet(self, channel: Channel, slot: Slot, pid: int) -> None:
         agent = self._agents.get(slot)
         if agent is None or agent.connection is not None:
             why = "which nobody knows" if agent is None else "which is there already"
             raise RunError(f"an agent came as slot {slot.index} of {slot.host}, {why}")
         agent.connection, channel.agent = channel.connection, agent
+        if self._contain:
+            agent.process = os.pidfd_open(pid)
 
     @contextlib.contextmanager
     def _failures_told(self) -> Iterator[None]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -97,6 +99,8 @@ class Agent:
         self.state = "did not come"
         self.sockets: list[AgentSocket] = []
         self.iteration = -1
+        self.process: int | None = None
+        """Its process, as an open file, by which signals reach it and never another one."""
 
     def __str__(self) -> str:
         if self.plan is None:
@@ -134,6 +138,23 @@ class Agent:
         record = IterationRecord(job=self.plan.name, rank=self.rank, host=self.slot.host, **values)
         self.iteration, self.state = record.iteration, f"ended iteration {record.iteration}"
         return record
+
+    def send_signal(self, number: signal.Signals) -> int:
+        """Send its process a signal; 1 if it is there, else 0."""
+        if self.process is None:
+            return 0
+        try:
+            signal.pidfd_send_signal(self.process, number)
+        except ProcessLookupError:
+            return 0
+        return 1
+
+    def kill(self) -> None:
+        """End its process, whatever it does, and let go of it."""
+        self.send_signal(signal.SIGKILL)
+        if self.process is not None:
+            os.close(self.process)
+            self.process = None
 
     def left(self) -> None:
         """Note that the agent hung up. Raises RunError if it gave no reason."""

@@ -1,0 +1,31 @@
+# Orrery in a container without any privilege: the kernel that packets run through is an ordinary process in it.
+#
+#   docker build -t orrery .                                        # installs everything, builds the guest kernel: minutes
+#   docker run --rm orrery                                          # the smoke scenario, as an ordinary user
+#   docker run --rm -v "$PWD/results:/orrery/results" orrery run two-jobs
+#
+# No --privileged, no --cap-add, no device. The 64 MB of a container's /dev/shm are not used: a guest's memory then lies in /tmp.
+ARG DEBIAN=bookworm
+FROM debian:${DEBIAN}-slim
+
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends make util-linux \
+ && rm -rf /var/lib/apt/lists/*
+RUN useradd --create-home --uid 1000 orrery
+WORKDIR /orrery
+
+# The Debian packages alone, so that another version of the sources needs no new ones.
+COPY scripts/packages scripts/packages
+RUN scripts/packages && rm -rf /var/lib/apt/lists/*
+
+COPY --chown=orrery . .
+RUN chown orrery /orrery
+# The kernel's sources come from Debian's archive: its index is needed once more, to be thrown away in the same layer.
+ENV ORRERY_CACHE=/home/orrery/.cache/orrery
+RUN apt-get update \
+ && setpriv --reuid=orrery --regid=orrery --clear-groups env HOME=/home/orrery scripts/setup \
+ && rm -rf /var/lib/apt/lists/*
+
+USER orrery
+ENTRYPOINT [".venv/bin/python", "-m", "testbed"]
+CMD ["run", "smoke"]
