@@ -23,6 +23,7 @@ from typing import Any
 
 from testbed import decide, results
 from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_job
+from testbed.engine.doctor import SDN
 from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Guest, Machine
 from testbed.errors import NotValid
@@ -256,7 +257,7 @@ class Campaign:
             "kernel": {"version": self.kernel.version, "key": self.kernel.key, "seccomp": self.kernel.seccomp},
             "code": code_version(),
             "python": platform.python_version(),
-            "packages": {name: version(name) for name in ("ryu", "eventlet", "numpy", "networkx")},
+            "packages": {name: version(name) for name in (SDN, "eventlet", "numpy", "networkx")},
         }
 
 

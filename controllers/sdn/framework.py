@@ -1,5 +1,5 @@
-"""Ryu, or os-ken in its place: the one module that imports either, chosen by ORRERY_SDN=ryu|os-ken (default
-ryu).
+"""Ryu, or os-ken in its place: the one module that imports either, chosen by ORRERY_SDN=ryu|os-ken. The default is
+ryu, and os-ken from Python 3.12 on, for which Ryu cannot be installed.
 
 Both are started the way their own manager starts an application, without what this one does not use.
 Importing is what costs most in a guest, so the web server (which new versions of eventlet would not let Ryu
@@ -26,7 +26,7 @@ from controllers.sdn.openflow import VERSION
 from testbed.errors import EnvironmentLacks, InputError
 
 PACKAGES = {"ryu": "ryu", "os-ken": "os_ken"}
-NAME = os.environ.get("ORRERY_SDN", "ryu")
+NAME = os.environ.get("ORRERY_SDN") or ("ryu" if sys.version_info < (3, 12) else "os-ken")
 
 Handler = Callable[[Any, Any], None]
 

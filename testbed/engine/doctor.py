@@ -23,7 +23,9 @@ GUEST_MEMORY_BYTES = 2 << 30
 """What a guest gets unless asked otherwise."""
 ADMIN_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 OVS_SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-MODULES = ("numpy", "scipy", "networkx", "matplotlib", "pydantic", "rich", "typer", "eventlet", "ryu")
+SDN = "ryu" if sys.version_info < (3, 12) else "os_ken"
+"""What the controller is built on; Ryu cannot be installed for Python 3.12 and later."""
+MODULES = ("numpy", "scipy", "networkx", "matplotlib", "pydantic", "rich", "typer", "eventlet", SDN)
 NATIVE_MODULES = ("openvswitch", "veth", "sch_netem", "sch_tbf", "sch_red", "tcp_dctcp", "wireguard")
 TRACE_ME = "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) != 0)"
 FILTER_ME = """
