@@ -175,6 +175,7 @@ def outcome(console: Console, made: Outcome) -> None:
             console.print(f"[dim]{arm:<9} wall s: {_stages(stages)}[/dim]", highlight=False)
     console.print(f"[dim]whole run: {made.wall_s['whole']['total']:.1f} s of wall time[/dim]", highlight=False)
     console.print(f"results: {_short(made.folder)}", highlight=False)
+    console.print(f"page:    {_short(made.folder / 'report.html')}", highlight=False)
     if plots := sorted((made.folder / "plots").glob("*.png")):
         console.print(f"plots:   {_short(plots[0].parent)}: {', '.join(path.stem for path in plots)}", highlight=False)
 
