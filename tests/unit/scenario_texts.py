@@ -146,7 +146,7 @@ BAD = {
     # jobs and places
     "a fabric nobody knows": Bad('"dumbbell"', '"ring"', "fabric.topology: there is no fabric 'ring'", "leaf-spine(n"),
     "a fabric beyond all addresses": Bad(
-        '"dumbbell"', '"leaf-spine(100, 2, 100)"', "fabric.topology: 10000 nodes", "at most 1000"
+        '"dumbbell"', '"leaf-spine(100, 2, 100)"', "fabric.topology: 10000 nodes", "at most 8000"
     ),
     "a host that is not there": Bad('"h4"]', '"h9"]', "job.second.workers: dumbbell has no host 'h9'", "h1 to h4"),
     "a switch as a host": Bad('"h4"]', '"s1"]', "job.second.workers: dumbbell has no host 's1'", "h1 to h4"),
