@@ -181,7 +181,7 @@ def list_(
 
         of_both = dict.fromkeys([*schema(), *schema(WideScenario)])
         for key, kind, default in of_both:
-            console.print(f"{key:<34} {kind:<28} {default}", highlight=False, markup=False)
+            console.print(f"{key:<34} {kind:<28} {default}", highlight=False, markup=False, soft_wrap=True)
         return
     for name in scenarios.names():
         console.print(f"{name:<22} {scenarios.title(name)}", highlight=False, soft_wrap=True)

@@ -56,7 +56,7 @@ def test_smoke_s_iteration_times_are_those_that_can_be_worked_out(run: Path) -> 
     arms = json.loads((run / "summary.json").read_text())["arms"]
     mean_ms = {arm: 1e3 * of["iteration_s"]["mean"]["value"] for arm, of in arms.items()}
     assert mean_ms["alone"] == pytest.approx(255, rel=0.005)
-    assert mean_ms["together"] == pytest.approx(141 + 2 * 114, rel=0.005)
+    assert mean_ms["together"] == pytest.approx(141 + 2 * 114, rel=0.01)
     assert mean_ms["cassini"] == pytest.approx(256, rel=0.005)
     assert arms["cassini"]["ce_packets_per_iteration"]["value"] == 0
     assert arms["together"]["ce_packets_per_iteration"]["value"] > 100

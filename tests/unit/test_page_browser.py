@@ -77,12 +77,12 @@ def test_the_slider_moves_and_links_change_colour(pages: dict[str, Path], page: 
 def test_arm_and_measure_are_chosen_and_the_table_tells_the_same(pages: dict[str, Path], page: playwright.Page) -> None:
     page.goto(pages["run"].as_uri())
     page.get_by_label("share of packets marked CE").check()
-    page.get_by_label("Arm").select_option("together")
+    page.locator("select[name='arm']").select_option("together")
     marked = page.locator(".busiest tbody tr").first.locator("td").nth(1).inner_text()
     assert marked != "0 %"
     title = page.locator(f"[data-link='{page.locator('.busiest tbody th').first.inner_text()}'] title")
     assert title.text_content().endswith(marked)
-    page.get_by_label("Arm").select_option("alone")
+    page.locator("select[name='arm']").select_option("alone")
     page.wait_for_function("() => document.querySelector('.busiest tbody td:nth-of-type(2)').textContent === '0 %'")
 
 
@@ -113,9 +113,9 @@ def test_the_numbers_shown_are_those_of_the_files(pages: dict[str, Path], page: 
 def test_trees_of_a_system_are_shown_one_by_one(pages: dict[str, Path], page: playwright.Page) -> None:
     page.goto(pages["wide"].as_uri())
     assert page.locator(".tree:not([hidden])").get_attribute("data-arm") == "star"
-    page.get_by_label("Arm").select_option("chain")
+    page.locator("select[name='arm']").select_option("chain")
     assert page.locator(".tree:not([hidden])").get_attribute("data-words") == "dc1 to dc2; dc2 to dc3"
-    page.get_by_label("Tree").select_option("")
+    page.locator("select[name='tree']").select_option("")
     assert page.locator(".tree:not([hidden])").count() == 0
 
 

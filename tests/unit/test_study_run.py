@@ -116,7 +116,7 @@ def test_points_fail_alone_and_finished_ones_are_kept(study: points.Study, tmp_p
     assert [one.valid for one in again] == [True, True, True]
     assert heard.ran == ["tiny/seed-2"]
     assert told == [(study, again)]
-    assert results_in(folder) == ["plots", "results.parquet", "seed-1", "seed-2", "seed-3", "study.json"]
+    assert results_in(folder) == ["plots", "report.html", "results.parquet", "seed-1", "seed-2", "seed-3", "study.json"]
     assert results_in(folder / "plots") == ["gain.png", "gain.svg"]
 
 

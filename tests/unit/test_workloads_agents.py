@@ -528,7 +528,10 @@ def test_a_job_that_loses_a_worker_fails_alone_and_can_begin_again() -> None:
         killer = threading.Timer(0.4, coordinator.send_signal, ("b2", signal.SIGKILL))
         killer.start()
         records = coordinator.run({"a": start_s, "b": start_s})
-        assert [(done.job, done.failed) for done in coordinator.failures] == [("b", "job b, rank 1 on b2 went away")]
+        (done,) = coordinator.failures
+        said = ("rank 1 on b2 went away", "closed the connection")  # who speaks first
+        assert done.job == "b"
+        assert done.failed.endswith(said)
         assert coordinator.failures[0].iterations == 0
         assert Counter(record.job for record in records)["a"] == 6
         # The other worker of b was killed with it; both slots are given new agents.
