@@ -1,4 +1,4 @@
-"""A hundred mutated files of every kind that is read before a guest starts; the ten thousand are a command
+"""Some dozens of mutated files of every kind that is read before a guest starts; the ten thousand are a command
 (benchmarks.mutations)."""
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from testbed.errors import InputError
 
 
 def test_no_mutated_file_does_any_harm(tmp_path: Path) -> None:
-    counts = mutations.trial(100, seed=7, keep=tmp_path / "faults")
+    counts = mutations.trial(40, seed=7, keep=tmp_path / "faults")
     became: Counter[str] = Counter()
     for (_, what), count in counts.items():
         became[what] += count
     assert {what for what in became if what.startswith("FAULT")} == set()
-    assert became["accepted"] >= 5
-    assert became["accepted"] + became["refused"] >= 50
+    assert became["accepted"] >= 2
+    assert became["accepted"] + became["refused"] >= 20
 
 
 def test_a_file_is_data_and_nothing_in_it_is_evaluated(tmp_path: Path) -> None:
@@ -36,13 +36,13 @@ def test_a_file_is_data_and_nothing_in_it_is_evaluated(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
-    whole = mutations.trial(30, seed=2, keep=tmp_path / "faults")
+    whole = mutations.trial(12, seed=2, keep=tmp_path / "faults")
     state = tmp_path / "state.json"
-    mutations.trial(12, seed=2, keep=tmp_path / "faults", state=state)
-    assert mutations.trial(30, seed=2, keep=tmp_path / "faults", state=state) == whole
-    assert mutations.trial(30, seed=2, keep=tmp_path / "faults", state=state) == whole
+    mutations.trial(5, seed=2, keep=tmp_path / "faults", state=state)
+    assert mutations.trial(12, seed=2, keep=tmp_path / "faults", state=state) == whole
+    assert mutations.trial(12, seed=2, keep=tmp_path / "faults", state=state) == whole
     with pytest.raises(InputError, match="seed 2"):
-        mutations.trial(30, seed=3, keep=tmp_path / "faults", state=state)
+        mutations.trial(12, seed=3, keep=tmp_path / "faults", state=state)
 
 
 def test_every_kind_of_file_is_tried(tmp_path: Path) -> None:
