@@ -305,9 +305,9 @@ class CaptureKeys(Part):
 
     @model_validator(mode="after")
     def _fitting(self) -> CaptureKeys:
-        if self.packets * self.snap_bytes > MOST_CAPTURED_BYTES:
+        if min(self.packets * self.snap_bytes, self.size) > MOST_CAPTURED_BYTES:
             raise ValueError(
-                f"packets times snap_bytes is at most {MOST_CAPTURED_BYTES}, which the guest's memory holds"
+                f"packets times snap_bytes, or size, is at most {MOST_CAPTURED_BYTES}, which the guest's memory holds"
             )
         return self
 

@@ -102,7 +102,10 @@ def test_studies_have_a_limit_of_points(tmp_path: Path) -> None:
     ("settings", "words"),
     [
         (("measure.iterations=100000", "measure.trials.together=1000"), "workers times iterations times trials"),
-        (("telemetry.capture.packets=10000000", "telemetry.capture.snap_bytes=9000"), "packets times snap_bytes"),
+        (
+            ("telemetry.capture.packets=10000000", "telemetry.capture.snap_bytes=9000", "telemetry.capture.size=1GB"),
+            "packets times snap_bytes",
+        ),
         (("job.*.workers=5000",), "less than or equal to 4096"),
         (("measure.iterations=1000000",), "less than or equal to 100000"),
     ],
