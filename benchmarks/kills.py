@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.killing import VICTIMS
-from testbed import campaign, experiment, scenario
+from testbed import campaign, experiment, scenario, scenario_file
 from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_job, ready_kernel
 from testbed.engine.launch import Guest, Machine
 from testbed.errors import exit_code
@@ -84,9 +84,9 @@ class KillingCampaign(campaign.Campaign):
 
 def run_beside_a_killer(kind: str, at_s: float, results: Path) -> int:
     """Run the scenario once, with a process of that kind killed inside; return what the command line would."""
-    path = scenario.find("smoke")
+    path = scenario_file.find("smoke")
     built = experiment.build(scenario.load("smoke", SETTINGS), "smoke", path.parent)
-    source = f"{scenario.effective(path, SETTINGS)}\n# {kind} {at_s}"
+    source = f"{scenario_file.effective(path, SETTINGS)}\n# {kind} {at_s}"
 
     def run() -> None:
         outcome = KillingCampaign(built, source, ready_kernel(), results, Silent()).run()

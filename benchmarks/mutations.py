@@ -28,7 +28,7 @@ from pathlib import Path
 
 from benchmarks import chakra_file
 from controllers.placement import arrivals
-from testbed import cli, scenario
+from testbed import cli, scenario_file
 from testbed.errors import InputError
 from testbed.net.wan import build as wan
 from testbed.net.wan import graphml, pairwise, toml
@@ -157,8 +157,8 @@ def read_trace(path: Path) -> None:
 
 def kinds() -> Iterator[Kind]:
     """Yield the kinds of files of which there are good ones here."""
-    names = [name for name in scenario.names() if not name.startswith(LONG)]
-    scenarios = tuple((scenario.FOLDER / f"{name}.toml").read_bytes() for name in names)
+    names = [name for name in scenario_file.names() if not name.startswith(LONG)]
+    scenarios = tuple((scenario_file.FOLDER / f"{name}.toml").read_bytes() for name in names)
     coming = b'name = "coming"\ntitle = "t"\n\n[fabric]\ntopology = "dumbbell"\nscale = 200\n\n'
     coming += b'[[cluster.kind]]\nname = "vgg"\nmodel = "vgg16"\nworkers = 2\nmost_workers = 4\n'
     yield Kind("scenario", ".toml", (*scenarios, coming), read_scenario, ("is not TOML",))

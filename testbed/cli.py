@@ -145,8 +145,7 @@ def profile(
     """Measure jobs one by one on an empty fabric: iteration and Up time, and what each worker sends (plots/, JSON)."""
     from tempfile import TemporaryDirectory
 
-    from testbed import campaign, profiling, progress, show
-    from testbed import scenario as scenarios
+    from testbed import campaign, profiling, progress, scenario, scenario_file, show
     from testbed.engine.commands import ready_kernel
     from testbed.experiment import build
 
@@ -155,8 +154,8 @@ def profile(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "profile.toml"
         path.write_text(text)
-        loaded = scenarios.load(str(path), tuple(settings or ()))
-        text = scenarios.effective(path, tuple(settings or ()))
+        loaded = scenario.load(str(path), tuple(settings or ()))
+        text = scenario_file.effective(path, tuple(settings or ()))
     made = build(loaded, "profile")
     console = _console()
     machine = _machine(mem, loaded.measure.seed, real_time=False)
@@ -172,7 +171,7 @@ def list_(
     keys: Annotated[bool, typer.Option("--keys", help="List every scenario key with its default.")] = False,
 ) -> None:
     """List the scenarios that come with the project, or every key a scenario may have."""
-    from testbed import scenario as scenarios
+    from testbed import scenario_file
 
     console = _console()
     if keys:
@@ -183,8 +182,8 @@ def list_(
         for key, kind, default in of_both:
             console.print(f"{key:<34} {kind:<28} {default}", highlight=False, markup=False, soft_wrap=True)
         return
-    for name in scenarios.names():
-        console.print(f"{name:<22} {scenarios.title(name)}", highlight=False, soft_wrap=True)
+    for name in scenario_file.names():
+        console.print(f"{name:<22} {scenario_file.title(name)}", highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -9,7 +9,8 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from testbed.scenario import Part, Scenario
+from testbed.part import Part
+from testbed.scenario import Scenario
 from testbed.units import parse_delay, parse_delays, parse_rate, parse_size, show_delay, show_rate, show_size
 
 QUANTITIES: dict[Any, str] = {parse_rate: "rate", parse_size: "size", parse_delay: "delay", parse_delays: "delay"}

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from testbed.scenario import Name, Part, read, validated
+from testbed.part import Name, Part
+from testbed.scenario_file import read, validated
 from testbed.units import Delay, Rate, Size
 from workloads.paramsync.tensors import CHUNK_ELEMENTS, MODELS, TRAINED
 

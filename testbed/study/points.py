@@ -16,11 +16,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from testbed import scenario
+from testbed import scenario, scenario_file
 from testbed.errors import InputError
 from testbed.geo import keys as wide
 from testbed.geo.keys import WideScenario
-from testbed.scenario import Name, Part, Scenario
+from testbed.part import Name, Part
+from testbed.scenario import Scenario
 
 MOST_POINTS = 1000
 Scalar = bool | int | float | str
@@ -171,8 +172,8 @@ def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Study:
 
     Raises InputError that names the file, the key and what would be right.
     """
-    path = scenario.find(name_or_path)
-    raw = scenario.read(path)
+    path = scenario_file.find(name_or_path)
+    raw = scenario_file.read(path)
     if "study" not in raw:
         made = _point("", path, settings, {})
         one = replace(made, name=made.scenario.name)
@@ -180,7 +181,9 @@ def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Study:
     try:
         keys = StudyKeys.model_validate(raw["study"])
     except ValidationError as error:
-        raise InputError(str(path), f"study: {scenario.explain(error)}", "see docs/scenarios.md, Studies") from error
+        raise InputError(
+            str(path), f"study: {scenario_file.explain(error)}", "see docs/scenarios.md, Studies"
+        ) from error
     if not all(isinstance(raw.get(key), str) for key in ("name", "title")):
         raise InputError(str(path), "a study needs a name and a title", 'as in name = "compute"')
     many = max(1, len(keys.point)) * math.prod(len(vary.values) for vary in keys.vary)
@@ -210,13 +213,13 @@ def _points(path: Path, keys: StudyKeys, settings: tuple[str, ...]) -> Iterator[
 def _point(name: str, path: Path, settings: tuple[str, ...], at: dict[str, Any]) -> Point:
     if len(name) > LONGEST_NAME:  # a folder's name
         name = f"{name[: LONGEST_NAME - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
-    made = wide.load(path, settings) if scenario.is_wide(path) else scenario.load(str(path), settings)
-    return Point(name, path, settings, made, scenario.effective(path, settings), at)
+    made = wide.load(path, settings) if scenario_file.is_wide(path) else scenario.load(str(path), settings)
+    return Point(name, path, settings, made, scenario_file.effective(path, settings), at)
 
 
 def _other(name: str, path: Path) -> Path:
     beside = path.parent / f"{name}.toml"
-    return beside if beside.is_file() else scenario.find(name)
+    return beside if beside.is_file() else scenario_file.find(name)
 
 
 def _plain(value: Value) -> str:

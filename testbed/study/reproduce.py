@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed import scenario
+from testbed import scenario_file
 from testbed.errors import InputError
 from testbed.report.reference import table
 from testbed.study import points
@@ -19,7 +19,7 @@ FULL = ("cluster.shortened=1",)
 def chosen(only: Sequence[str] = ()) -> list[str]:
     """Return the names of the scenarios to run, those of `only` where it names any, with or without the paper before
     it; a paper stands for all of its own. Raises InputError for what is no scenario."""
-    names = [name for name in scenario.names() if paper_of(name)]
+    names = [name for name in scenario_file.names() if paper_of(name)]
     wanted = {name for one in only for name in _meant(one, names)}
     return [name for name in names if not only or name in wanted]
 
@@ -36,7 +36,7 @@ def _meant(one: str, names: Sequence[str]) -> list[str]:
         return [name for name in names if paper_of(name) == one]
     found = [name for name in names if one in (name, name.removeprefix(f"{paper_of(name)}-"))]
     if not found:
-        scenario.find(one)
+        scenario_file.find(one)
         raise InputError("--only", f"{one} is no experiment of a paper", f"one of {', '.join(names)}")
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from testbed import scenario
+from testbed import scenario_file
 from testbed.errors import OrreryError
 from testbed.live import Watcher
 from testbed.report.reference import fluid
@@ -36,8 +36,8 @@ def chosen(results: Path, only: Sequence[str] = ()) -> list[str]:
     Raises InputError for a name that is no scenario.
     """
     for name in only:
-        scenario.find(name)
-    there = [name for name in scenario.names(wide=False) if (results / name).is_dir()]
+        scenario_file.find(name)
+    there = [name for name in scenario_file.names(wide=False) if (results / name).is_dir()]
     return [name for name in there if not only or name in only]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import experiment, scenario
+from testbed import experiment, scenario, scenario_file
 from testbed.telemetry.events import read_events
 from testbed.telemetry.tables import EVENTS, ITERATIONS, LINKS
 
@@ -57,7 +57,7 @@ def test_everything_happens_when_it_is_asked_for(orrery: Run, tmp_path: Path) ->
 
 def test_a_job_that_nobody_expects_to_fail_makes_the_run_not_valid(orrery: Run, tmp_path: Path) -> None:
     file = tmp_path / "unexpected.toml"
-    text = scenario.find("events").read_text()
+    text = scenario_file.find("events").read_text()
     file.write_text(text.replace('expect = ["vgg16-b"]', "").replace('"events"', '"unexpected"'))
     ended = orrery("run", file, *ONE_ARM, "--results", tmp_path)
     assert ended.returncode == 1

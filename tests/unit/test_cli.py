@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from scenario_texts import BAD, FINE, NOT_TOML
 
-from testbed import campaign, cli, scenario
+from testbed import campaign, cli, scenario_file
 from testbed.engine import commands
 from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Guest
@@ -190,7 +190,7 @@ def test_a_dry_run_needs_no_kernel_and_leaves_nothing(shell: Shell, tmp_path: Pa
 def test_every_scenario_can_be_listed_and_tried_dry(shell: Shell) -> None:
     listed = shell("list")
     assert listed.code == 0
-    assert [line.split()[0] for line in listed.out.splitlines()] == scenario.names()
+    assert [line.split()[0] for line in listed.out.splitlines()] == scenario_file.names()
     for name in ("smoke", "two-jobs", "two-jobs-50g"):
         assert shell("run", name, "--dry-run").code == 0
 

@@ -15,7 +15,7 @@ from test_workloads_chakra import SMALL, encoded
 from training_shapes import shape
 
 from controllers.sdn.paths import Routes
-from testbed import cluster, experiment, scenario
+from testbed import cluster, experiment, scenario, scenario_file
 from testbed.errors import InputError
 from testbed.experiment import Experiment, pairs
 from testbed.net.topology import Topology
@@ -40,7 +40,7 @@ def build(*settings: str, name: str = "smoke") -> Experiment:
 
 
 def document(name: str) -> dict[str, Any]:
-    return scenario.read(scenario.find(name))
+    return scenario_file.read(scenario_file.find(name))
 
 
 def placed(tmp_path: Path, topology: str, *workers: object) -> Experiment:
@@ -53,12 +53,12 @@ def placed(tmp_path: Path, topology: str, *workers: object) -> Experiment:
     return build(name=str(path))
 
 
-@pytest.mark.parametrize("name", [name for name in scenario.names(wide=False) if "study" not in document(name)])
+@pytest.mark.parametrize("name", [name for name in scenario_file.names(wide=False) if "study" not in document(name)])
 def test_every_scenario_that_comes_along_makes_sense(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if scenario.load(name).cluster is not None:
-        assert cluster.build(scenario.load(name), name, scenario.FOLDER).servers
+        assert cluster.build(scenario.load(name), name, scenario_file.FOLDER).servers
         return
     traces = {job.trace for job in scenario.load(name).job if job.trace}
     for trace in traces:  # real ones are no part of the project

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from controllers.netstorm import named, strategies
-from testbed import scenario
+from testbed import scenario_file
 from testbed.errors import InputError
 from testbed.geo import experiment, keys, prediction, show, summary
 from testbed.geo.bounds import Bounds
@@ -60,14 +60,14 @@ def made(folder: Path, text: str = SMALL, *settings: str) -> WideExperiment:
     return experiment.build(keys.load(folder / "small.toml", settings), folder)
 
 
-@pytest.mark.parametrize("name", scenario.names(wide=True))
+@pytest.mark.parametrize("name", scenario_file.names(wide=True))
 def test_every_wide_scenario_that_comes_along_makes_sense(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of its points become plans; what is predicted of them, which takes long, is left out."""
     nothing = prediction.Prediction(1.0, 1.0, None, {})  # type: ignore[arg-type]
     monkeypatch.setattr(experiment, "predict", lambda *_: nothing)
     monkeypatch.setitem(named.WITHOUT_ROOT, "planned", strategies.multi_root)
     study = points.load(name)
-    assert (study.name, study.title) == (name, scenario.title(name))
+    assert (study.name, study.title) == (name, scenario_file.title(name))
     for point in study.points:
         assert isinstance(point.scenario, WideScenario)
         assert point.scenario.wan.tunnels  # every shipped scenario uses them

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import mutations
-from testbed import scenario
+from testbed import scenario_file
 from testbed.errors import InputError
 
 
@@ -25,7 +25,7 @@ def test_no_mutated_file_does_any_harm(tmp_path: Path) -> None:
 
 def test_a_file_is_data_and_nothing_in_it_is_evaluated(tmp_path: Path) -> None:
     """Values that would be a program somewhere are names that do not exist here."""
-    good = (scenario.FOLDER / "smoke.toml").read_text()
+    good = (scenario_file.FOLDER / "smoke.toml").read_text()
     for number, value in enumerate((f"__import__('os').mkdir('{tmp_path}/was-here')", f"$(mkdir {tmp_path}/was-here)")):
         for key in ('topology = "dumbbell"', 'model = "vgg16"', 'name = "vgg16-a"'):
             text = good.replace(key, f'{key.partition("=")[0]}= "{value}"', 1)

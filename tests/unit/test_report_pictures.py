@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from testbed.report.reference import pictures
 from testbed.report.reference.pictures import APART_S, PICTURES, SHORT_SHARE, up_phases
-from testbed.scenario import find
+from testbed.scenario_file import find
 
 LINE_BPS, BIN_S = 50e9, 2e-3
 

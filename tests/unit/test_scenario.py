@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenario_texts import BAD, CLUSTER, FINE, NOT_TOML
 
-from testbed import experiment, scenario
+from testbed import experiment, scenario, scenario_file
 from testbed.errors import InputError
 from testbed.schema import schema
 
@@ -122,13 +122,13 @@ def test_a_file_behind_a_locked_door_is_no_traceback(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Path, "is_file", forbidden)
     with pytest.raises(InputError, match="cannot be read: Permission denied"):
-        scenario.find("/private/mine.toml")
+        scenario_file.find("/private/mine.toml")
 
 
 def test_a_file_of_that_name_gives_way_to_the_projects_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("smoke").write_text(FINE)
-    assert scenario.find("smoke") == scenario.FOLDER / "smoke.toml"
+    assert scenario_file.find("smoke") == scenario_file.FOLDER / "smoke.toml"
     Path("mine").write_text(FINE)
     assert scenario.load("mine").name == "tiny"
 
@@ -223,7 +223,7 @@ def test_the_list_of_keys_has_every_key(fine: Path) -> None:
 
 
 def test_what_was_run_can_be_run_again(fine: Path) -> None:
-    text = scenario.effective(fine, ("fabric.scale=100", "measure.seed=3"))
+    text = scenario_file.effective(fine, ("fabric.scale=100", "measure.seed=3"))
     assert text.splitlines()[:2] == ["# --set fabric.scale=100", "# --set measure.seed=3"]
     assert tomllib.loads(text) == tomllib.loads(FINE)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controllers.placement import arrivals
-from testbed import files, scenario
+from testbed import files, scenario, scenario_file
 from testbed.errors import InputError
 from testbed.net import fabrics
 from testbed.net.scale import Original, Scaling
@@ -90,7 +90,7 @@ def test_networks_have_a_limit_of_sites(tmp_path: Path) -> None:
 
 def test_studies_have_a_limit_of_points(tmp_path: Path) -> None:
     values = ", ".join(map(str, range(1, 102)))
-    text = (scenario.FOLDER / "smoke.toml").read_text()
+    text = (scenario_file.FOLDER / "smoke.toml").read_text()
     for label, key in (("a", "measure.seed"), ("b", "measure.iterations")):
         text += f'\n[[study.vary]]\nlabel = "{label}"\nkeys = ["{key}"]\nvalues = [{values}]\n'
     (tmp_path / "wide.toml").write_text(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from scenario_texts import FINE
 
-from testbed import scenario
+from testbed import scenario_file
 from testbed.errors import InputError
 from testbed.study import points
 
@@ -140,7 +140,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, said: str) -> None:
         study(tmp_path, "\n" + text)
 
 
-@pytest.mark.parametrize("name", [name for name in scenario.names() if name.startswith("cassini-")])
+@pytest.mark.parametrize("name", [name for name in scenario_file.names() if name.startswith("cassini-")])
 def test_every_study_that_comes_along_makes_sense(name: str) -> None:
     made = points.load(name)
     assert made.name == name
