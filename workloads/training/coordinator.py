@@ -256,6 +256,8 @@ class Coordinator:
                 with contextlib.suppress(RunError):
                     key.data.agent.tell("bye")
             key.data.connection.close()
+        for agent in self._agents.values():
+            agent.let_go()
         self._listener.close()
         self._selector.close()
 

@@ -152,6 +152,10 @@ class Agent:
     def kill(self) -> None:
         """End its process, whatever it does, and let go of it."""
         self.send_signal(signal.SIGKILL)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close what its process was held by."""
         if self.process is not None:
             os.close(self.process)
             self.process = None
