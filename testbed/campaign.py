@@ -26,7 +26,7 @@ from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_
 from testbed.engine.doctor import SDN
 from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Guest, Machine
-from testbed.errors import NotValid
+from testbed.errors import NotValid, shortened
 from testbed.event_checks import check_events
 from testbed.experiment import Experiment
 from testbed.fidelity import Check, check_arm
@@ -161,11 +161,7 @@ class Campaign:
 
         files: what lies in the folder beside the plan, by name.
         """
-        folder.mkdir()
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-        (folder / "plan.json").write_text(as_json(plan))
-        self.watcher.arm(arm, iterations)
+        self._begin(folder, arm, plan, iterations, files)
         started, wall_s = time.monotonic(), {}
         said: list[bytes] = []
 
@@ -181,9 +177,17 @@ class Campaign:
         if self.stopped.is_set():
             raise NotValid(f"arm {arm}: was stopped before it began")
         if guest.run(said.append, said.append, hear) != 0:
-            raise NotValid(f"arm {arm}: {b''.join(said).decode(errors='replace').strip()[-3000:]}")
+            raise NotValid(f"arm {arm}: {shortened(b''.join(said).decode(errors='replace').strip())}")
         wall_s["guest gone"] = round(time.monotonic() - started, 3)
         return wall_s
+
+    def _begin(self, folder: Path, arm: str, plan: dict[str, Any], iterations: int, files: Mapping[str, bytes]) -> None:
+        """Make the folder of an arm, with its plan and `files`, and say that it has begun."""
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        (folder / "plan.json").write_text(as_json(plan))
+        self.watcher.arm(arm, iterations)
 
     def _profile(self, folder: Path) -> decide.Profiles:
         """Write profiles.json from the arm alone; return the profiles by link."""

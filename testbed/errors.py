@@ -64,6 +64,11 @@ def lacks(error: OSError) -> EnvironmentLacks:
     return EnvironmentLacks(f"{where}{what}", MENDS.get(error.errno or 0, "python -m testbed doctor"))
 
 
+def shortened(text: str, most: int = 3000) -> str:
+    """Return a text, or its beginning and its end: what is wrong may stand in either."""
+    return text if len(text) <= most else f"{text[: most // 2]}\n…\n{text[-(most // 2) :]}"
+
+
 def exit_code(program: Callable[[], object]) -> int:
     """Run a program of ours to its end and return its exit code: 0, or that of the error it raised, which is said."""
     try:

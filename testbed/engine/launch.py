@@ -34,7 +34,7 @@ from typing import IO, Any
 
 from testbed.engine.host import cpu_slot, memory_folder
 from testbed.engine.kernel import Kernel
-from testbed.errors import EnvironmentLacks, InputError, NotValid, OrreryError
+from testbed.errors import EnvironmentLacks, InputError, NotValid, OrreryError, shortened
 
 PROJECT = Path(__file__).resolve().parents[2]
 INIT = "testbed/engine/guest/init.py"
@@ -274,7 +274,7 @@ class Guest:
                 )
         code = self._process.returncode if self._process else 0
         how = f" (killed by {signal.Signals(-code).name})" if code < 0 else ""
-        return GuestDied(f"the guest ended before its command did{how}{': ' + said[-3000:] if said else ''}")
+        return GuestDied(f"the guest ended before its command did{how}{': ' + shortened(said) if said else ''}")
 
     def stop(self) -> None:
         """Kill the guest if it still runs, and wait for its end."""

@@ -9,7 +9,7 @@ from controllers.netstorm.bound import MOST_CUT_NODES, cut_bound_s
 from controllers.netstorm.overlay import Overlay
 from controllers.netstorm.planner import best_trees
 from testbed.geo.keys import WideScenario
-from testbed.geo.prediction import payload_overlay
+from testbed.geo.prediction import goodput, payload_overlay
 from testbed.net.wan import dynamics
 from testbed.net.wan.model import Wan
 
@@ -27,8 +27,7 @@ class Bounds:
 
     def __init__(self, scenario: WideScenario, wan: Wan, changes: Sequence[dynamics.Change]) -> None:
         self._first = payload_overlay(scenario, wan)
-        part = self._first.links_bps
-        self._part = next(part[f"{a}->{b}"] / of.rate_bps for a, b, of in wan.directed())
+        self._part = goodput(scenario)
         self._changes = [change for change in changes if change.attribute == "rate_bps"]
         self._known: dict[tuple[float, ...], tuple[float, float | None]] = {}
 

@@ -18,7 +18,10 @@ BACK = {KILL: START, CUT: MEND}
 
 @dataclass(frozen=True, order=True)
 class Strike:
-    """At `t_s`, from the beginning of the first round, a site is killed or started, or a tunnel "a-b" cut or mended."""
+    """At `t_s`, from the beginning of the first round, a site is killed or started, or a tunnel "a->b" cut or mended.
+
+    No name of a site has an arrow in it (testbed.net.wan.model).
+    """
 
     t_s: float
     what: str
@@ -30,7 +33,7 @@ def script(keys: FireKeys, seed: int, sites: Sequence[str], tunnels: Sequence[tu
     found: list[Strike] = []
     for what, per_minute, whom in (
         (KILL, keys.kills, list(sites)),
-        (CUT, keys.cuts, [f"{a}-{b}" for a, b in tunnels]),
+        (CUT, keys.cuts, [f"{a}->{b}" for a, b in tunnels]),
     ):
         generator = random.Random(f"fire/{seed}/{what}")
         busy_until_s: dict[str, float] = {}

@@ -15,12 +15,10 @@ from testbed.telemetry.events import EventLog
 from workloads.paramsync.conductor import Conductor, start
 from workloads.paramsync.control import SERVER, WORKER
 from workloads.paramsync.plan import SyncPlan
-from workloads.paramsync.records import ChunkEvent
+from workloads.paramsync.records import BELIEF, HEARD, POLICY, SCHEDULER_RECORD, STAGE, ChunkEvent
 
-RECORD = "scheduler.jsonl"
 SAYS = {"kill": "site killed", "start": "site started", "cut": "tunnel cut", "mend": "tunnel mended"}
-# Of the lines of RECORD: values that follow the time and the kind.
-TABLES = {"belief": BELIEFS, "policy": POLICIES, "stage": STAGES, "heard": CONTROL}
+TABLES = {BELIEF: BELIEFS, POLICY: POLICIES, STAGE: STAGES, HEARD: CONTROL}  # of the scheduler's lines, by kind
 
 
 class Strikes:
@@ -57,10 +55,10 @@ class Strikes:
             self._conductor.revive(node)
             start(self._programs, [(role, node, self._namespaces[node]) for role in (SERVER, WORKER)])
         elif what == "cut":
-            self._overlay.cut(*whom.split("-"))
+            self._overlay.cut(*whom.split("->"))
             self._cut.add(whom)
         else:
-            self._overlay.mend(*whom.split("-"))
+            self._overlay.mend(*whom.split("->"))
             self._cut.discard(whom)
 
 
@@ -76,7 +74,7 @@ def chunk_events(folder: Path) -> list[ChunkEvent]:
 
 def write_record(folder: Path, out: Path, epoch_s: float) -> None:
     """What the scheduler has written down, as tables of the arm."""
-    lines: list[list[Any]] = [json.loads(line) for line in (folder / RECORD).read_text().splitlines()]
+    lines: list[list[Any]] = [json.loads(line) for line in (folder / SCHEDULER_RECORD).read_text().splitlines()]
     for kind, table in TABLES.items():
         with table.writer(out / table.file) as writer:
             for t_s, of, *values in lines:

@@ -76,7 +76,8 @@ def verdict(console: Console, came: WideOutcome) -> None:
     for system, checks in came.checks.items():
         for check in checks:
             if not check["ok"]:
-                console.print(f"[red]{system}: {check['what']}: {check['detail']}[/red]", highlight=False)
+                said = f"{system}: {check['what']}: {check['detail']}"
+                console.print(said, style="red", highlight=False, markup=False)
     said = "valid" if came.valid else "NOT VALID"
     count = sum(len(checks) for checks in came.checks.values())
     console.print(f"[bold]{said}[/bold] ({count} checks); results in {came.folder}", highlight=False)

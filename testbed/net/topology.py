@@ -23,7 +23,6 @@ Role = Literal["host", "tor", "aggregation", "core", "switch"]
 
 MAX_RATE_BPS = 100_000_000_000
 MAX_HOSTS = 8000
-MOST_IN_A_GUEST = 1000  # hosts that anybody has had patience for
 MAX_BANDS = 16  # of the kernel's prio
 # A network device's name has at most 15 characters.
 _MAX_INTERFACE_NAME = 15

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import random
 import socket
 import time
@@ -214,6 +215,17 @@ def test_who_is_killed_and_started_again_goes_on(kills: list[tuple[float, int, f
     assert stages == sorted(stages)
     for node in {node for _, node, _ in kills}:
         assert json.loads((tmp_path / f"site-{node}.json").read_text())[0] > 1
+
+
+def test_the_other_half_of_a_killed_site_may_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kill = os.kill
+
+    def slowly(pid: int, number: int) -> None:
+        kill(pid, number)
+        time.sleep(0.2)
+
+    monkeypatch.setattr("workloads.paramsync.conductor.os.kill", slowly)
+    run(scheduled(tmp_path), tmp_path, [(0.2, 2, 0.4)])
 
 
 def test_a_watchdog_tells_the_state_of_everybody(tmp_path: Path) -> None:

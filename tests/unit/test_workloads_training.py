@@ -85,7 +85,7 @@ def test_a_wrong_sum_is_beside_its_parts(tmp_path: Path) -> None:
     made = plan(SPOKES, bits=(32, 8, 4), held=str(tmp_path), rounds=1)
     records, _ = synchronise(made, tmp_path)
     sums = np.load(held.path(made, 0))
-    with pytest.raises(NotValid, match="round 0: dc1 holds sums"):
+    with pytest.raises(NotValid, match=r"round 0: dc\d holds sums"):
         np.save(held.path(made, 0), sums + 1)
         held.check(made, records)
     with pytest.raises(NotValid, match="beside direct ones by"):

@@ -128,7 +128,8 @@ class Conductor:
         for site, found in self.sockets.items():
             for peer, uses in found.items():
                 if uses["congestion_control"] != self.plan.congestion_control:
-                    raise NotValid(f"{site} to {peer}: the kernel uses {uses['congestion_control']}")
+                    wanted = f"not {self.plan.congestion_control}: set transport.congestion_control to one that it has"
+                    raise NotValid(f"{site} to {peer}: the kernel uses {uses['congestion_control']}, {wanted}")
 
     def run(
         self, start_s: float, timers: Sequence[tuple[float, Callable[[], None]]] = ()
@@ -148,13 +149,14 @@ class Conductor:
         return self.records, sorted(self._events, key=lambda event: event.t_s)
 
     def kill(self, node: int) -> None:
-        """Kills the server and the worker of a site, as they are."""
-        programs = [self._programs.pop((role, node), None) for role in (SERVER, WORKER)]
+        """Kills the worker and the server of a site, as they are."""
+        # In this order: a worker whose server is gone ends by itself, with an exit code; a server stays.
+        programs = [self._programs.pop((role, node), None) for role in (WORKER, SERVER)]
         killed = [program for program in programs if program is not None]
         for program in killed:
             program.killed = True
         for program in killed:
-            with contextlib.suppress(ProcessLookupError):  # one whose other half is gone may end by itself before this
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself: its exit code fails the run
                 os.kill(program.pid, signal.SIGKILL)
 
     def revive(self, node: int) -> None:
@@ -242,7 +244,7 @@ class Conductor:
         if what == "hello":
             program.who, program.pid = (message["role"], message["node"]), message["pid"]
             self._programs[program.who] = program
-        elif what == "failed":
+        elif what == "failed" and not program.killed:  # a server may still see that its worker was killed
             self._fail(f"{self._name(program.who)} failed: {message['why']}")
         elif what == "connected" and message["sockets"]:
             self.sockets[self.plan.sites[program.who[1]]] = message["sockets"]

@@ -65,7 +65,6 @@ class _Session:
     """A line while it is up."""
 
     peer: int
-    order: tuple[int, int]
     sockets: dict[int, socket.socket]
     queues: dict[int, SimpleQueue[Message | None]] = field(default_factory=dict)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -213,7 +212,7 @@ class Lines:
             before = self._sessions.get(peer)
         if before is not None:  # the other end has noticed first
             self._end(before)
-        session = _Session(peer, order, sockets, {kind: SimpleQueue() for kind in sockets})
+        session = _Session(peer, sockets, {kind: SimpleQueue() for kind in sockets})
         with self._lock:
             self._sessions[peer], self._latest[peer] = session, order
         self._owner.changed(peer, True)

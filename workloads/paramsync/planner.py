@@ -25,6 +25,7 @@ from workloads.paramsync.late import Late
 from workloads.paramsync.lines import End, Lines
 from workloads.paramsync.plan import SyncPlan
 from workloads.paramsync.protocol import Protocol
+from workloads.paramsync.records import BELIEF, HEARD, POLICY, SCHEDULER_RECORD, STAGE
 from workloads.paramsync.relay import Relay
 from workloads.paramsync.tensors import FP32_BYTES
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-RECORD = "scheduler.jsonl"
-BELIEF, POLICY, STAGE, HEARD = "belief", "policy", "stage", "heard"
 AGAIN_S = 5.0
 
 
@@ -52,7 +51,7 @@ class Planner:
         assert plan.protocol is not None
         self._plan, self._protocol, self._failed = plan, plan.protocol, failed
         own, site = len(plan.sites), self._protocol.scheduler
-        path = Path(self._protocol.folder) / RECORD
+        path = Path(self._protocol.folder) / SCHEDULER_RECORD
         self._record = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         start, settings = believed(plan, self._protocol), self._protocol
         self._scheduler = Scheduler(

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from testbed.telemetry.tables import Column, Table
 
 SENT, RECEIVED, MERGED, FORWARDED, RELAYED = "sent", "received", "merged", "forwarded", "relayed"
+SCHEDULER_RECORD = "scheduler.jsonl"
+"""What a scheduler writes down: lines of [t_s, kind, values...], of these kinds."""
+BELIEF, POLICY, STAGE, HEARD = "belief", "policy", "stage", "heard"
 _T = Column("s", "virtual time since the arm's epoch")
 
 ROUNDS = Table(

@@ -17,6 +17,8 @@ import selectors
 import signal
 import socket
 import sys
+import threading
+import traceback
 from pathlib import Path
 
 from workloads.paramsync import member, server, worker
@@ -52,6 +54,7 @@ def be(path: Path, role: str, node: int, namespace: int | None) -> NoReturn:
 
 def run(control: Control, role: str, node: int) -> int:
     """Serve in that role, and tell the conductor what goes wrong; the exit code."""
+    threading.excepthook = lambda it: _fell(control, it)
     try:
         plan = SyncPlan.from_dict(control.hear()["plan"])
         if role == SCHEDULER:
@@ -69,6 +72,12 @@ def run(control: Control, role: str, node: int) -> int:
             control.say("failed", why=str(error))
         return 1
     return 0
+
+
+def _fell(control: Control, it: threading.ExceptHookArgs) -> None:
+    """Tell the conductor of a thread that ended as none should: the run would wait for it until the watchdog."""
+    with contextlib.suppress(OSError):
+        control.say("failed", why="".join(traceback.format_exception(it.exc_type, it.exc_value, it.exc_traceback)))
 
 
 def main(arguments: list[str]) -> int:
