@@ -10,7 +10,9 @@ from __future__ import annotations
 import resource
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -84,21 +86,19 @@ def play(name: str, settings: tuple[str, ...], arm: ClusterArm = "themis") -> tu
 
 def day(jobs: int = 1000) -> Played:
     """Return what a day of 1024 accelerators takes."""
-    return play(DAY, (f"cluster.jobs={jobs}",))[0]
+    return apart(DAY, (f"cluster.jobs={jobs}",))
 
 
 def growth(sizes: tuple[int, ...] = tuple(SIZES)) -> list[Played]:
-    """Return what clusters of several sizes take, for the same trace per accelerator."""
-    found = []
-    for size in sizes:
-        settings = (f"fabric.topology={SIZES[size]}", f"cluster.jobs={min(1000, size)}", "cluster.seeds=[1]")
-        found.append(play_growth(settings))
-    return found
+    """Return what clusters of several sizes take, with as many jobs as accelerators, 1000 at most."""
+    jobs = {size: f"cluster.jobs={min(1000, size)}" for size in sizes}
+    return [apart(GROWTH, (f"fabric.topology={SIZES[size]}", jobs[size], "cluster.seeds=[1]")) for size in sizes]
 
 
-def play_growth(settings: tuple[str, ...]) -> Played:
-    """Return what one size takes; the points of the study have settings of their own, which come first."""
-    return play(GROWTH, settings)[0]
+def apart(name: str, settings: tuple[str, ...]) -> Played:
+    """Play in a process of its own: its peak of memory is that of this run alone."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as one:
+        return one.submit(play, name, settings).result()[0]
 
 
 def errors(jobs: int = HOUR_JOBS) -> list[Error]:
@@ -118,7 +118,14 @@ def table(whole: Played, sizes: list[Played], lost: list[Error]) -> str:
     """Return all of it as Markdown."""
     head = ["fluid engine, Themis", "cluster time (s)", "wall (s)", "CPU (s)", "memory (MB)", "iterations", "played"]
     body = [_row("a day", whole), *(_row("growth", one) for one in sizes)]
-    errors_head = ["an hour of cluster-day", "jobs", "mean error", "largest of a job", "skipped", "CPU (s)"]
+    errors_head = [
+        "an hour of cluster-day",
+        "jobs",
+        "mean, signed",
+        "largest of a job",
+        "skipped",
+        "CPU (s)",
+    ]
     errors_body = [
         [one.skipping, str(one.jobs), *map(_share, (one.mean, one.worst, one.share_skipped)), f"{one.cpu_s:.1f}"]
         for one in lost

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from testbed.events.plan import Event
-from testbed.fidelity import Check
+from testbed.fidelity import Check, check_of
 from testbed.telemetry.tables import EVENTS
 
 LATE_S, START_S = 1e-3, 10e-3
@@ -53,7 +53,7 @@ def _happened(events: Sequence[Event], trials: int, happened: dict[str, list[tup
             else:
                 latest_s = max(latest_s, 0.0 if kind == RESTART else done_s - asked_s)
     good = f"{trials * len(wanted)} events, {1e6 * latest_s:.0f} us late at most"
-    return _check("events happened when they were asked for", faults, good)
+    return check_of("events happened when they were asked for", faults, good)
 
 
 def _failed(trials: Sequence[Collection[str]], expected: set[str], failed: dict[str, dict[str, str]]) -> Check:
@@ -64,9 +64,4 @@ def _failed(trials: Sequence[Collection[str]], expected: set[str], failed: dict[
         faults += [f"{job} did not fail, trial {trial}" for job in sorted(expected & set(jobs) - set(of_trial))]
         count += len(of_trial)
     good = f"{count} failed as expected: {', '.join(sorted(expected))}" if count else "none failed"
-    return _check("jobs failed where that was expected, and only there", faults, good)
-
-
-def _check(what: str, faults: list[str], good: str) -> Check:
-    more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
-    return Check(what, not faults, "; ".join(faults[:3]) + more if faults else good)
+    return check_of("jobs failed where that was expected, and only there", faults, good)

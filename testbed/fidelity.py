@@ -103,7 +103,7 @@ def check_complete(records: Records, topology: Topology) -> list[Check]:
             faults.append(f"{link}: {b} did not say what it received")
     if not trials:
         faults.append("no trial was counted")
-    return [_check("all sources counted every link in every trial", faults, f"{len(wanted)} counts")]
+    return [check_of("all sources counted every link in every trial", faults, f"{len(wanted)} counts")]
 
 
 def check_marks(counters: list[Counters], topology: Topology, events: History = NOTHING) -> list[Check]:
@@ -123,7 +123,7 @@ def check_marks(counters: list[Counters], topology: Topology, events: History = 
     ]
     total = sum(c.ce_out_packets for c in counters)
     what = "CE marks: queues, switches and hosts agree on every link"
-    checks = [_check(what, faults, f"{total} marked arrivals agree"), _check_switches(counters, topology, events.cut)]
+    checks = [check_of(what, faults, f"{total} marked arrivals agree"), _check_switches(counters, topology, events.cut)]
     hosts = set(topology.hosts)
     at_hosts = sum(c.ce_out_packets for c in counters if c.link.rpartition("->")[2] in hosts)
     bound = sum(c.marked_packets for c in counters)
@@ -159,7 +159,7 @@ def _check_switches(counters: list[Counters], topology: Topology, cut: bool) -> 
         if received[place] < forwarded[place] or (received[place] > forwarded[place] and not cut)
     ]
     total = sum(received[place] for place in places)
-    return _check("CE packets into every switch go on from it", faults, f"{total} marked packets forwarded")
+    return check_of("CE packets into every switch go on from it", faults, f"{total} marked packets forwarded")
 
 
 def check_drops(counters: list[Counters], allowed: bool, events: History = NOTHING) -> list[Check]:
@@ -168,7 +168,7 @@ def check_drops(counters: list[Counters], allowed: bool, events: History = NOTHI
     faults = [f"{c.link}, trial {c.trial}: {c.dropped_packets} dropped" for c in dropped]
     if allowed:
         return [Check("drops (allowed)", True, "; ".join(faults) or "none")]
-    return [_check("no packet was dropped", faults, "none")]
+    return [check_of("no packet was dropped", faults, "none")]
 
 
 def check_marking(queues: Records, topology: Topology, watched: Iterable[str]) -> list[Check]:
@@ -193,7 +193,7 @@ def check_marking(queues: Records, topology: Topology, watched: Iterable[str]) -
                 if marked[after] <= marked[before]:
                     faults.append(f"{link} held {backlogs[after]} B at {times[after]:.3f} s and marked nothing")
     what = "queues above the threshold marked"
-    return [_check(what, faults, f"{above} times" if above else "never above it")]
+    return [check_of(what, faults, f"{above} times" if above else "never above it")]
 
 
 def check_growth(queues: Records, watched: Iterable[str]) -> list[Check]:
@@ -209,7 +209,7 @@ def check_growth(queues: Records, watched: Iterable[str]) -> list[Check]:
             for t_s, (before, after) in zip(times[1:], pairwise(counts[column]), strict=True)
             if (after or 0) < (before or 0)
         ]
-    return [_check("counters of watched queues only grow", faults, f"{len(queues)} samples")]
+    return [check_of("counters of watched queues only grow", faults, f"{len(queues)} samples")]
 
 
 def check_rates(
@@ -261,7 +261,7 @@ def _check_rate(
         faults.append(f"gave no more than {busy / 1e6:.2f} Mbit/s to a standing queue")
     found = f"{busy / 1e6:.2f} Mbit/s to a standing queue" if busy else "never a standing queue"
     found = found if standing else f"{fastest / 1e6:.2f} Mbit/s at most"
-    return _check(f"{name}, to {tolerance:.0%}", faults, found)
+    return check_of(f"{name}, to {tolerance:.0%}", faults, found)
 
 
 def _tolerance(direction: Direction, interval_s: float, windows: int) -> float:
@@ -333,6 +333,6 @@ def check_arm(
     return checks
 
 
-def _check(what: str, faults: list[str], good: str) -> Check:
+def check_of(what: str, faults: list[str], good: str) -> Check:
     more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
     return Check(what, not faults, "; ".join(faults[:3]) + more if faults else good)

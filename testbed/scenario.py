@@ -359,6 +359,8 @@ class Scenario(Part):
             raise ValueError("give [[job]] for jobs with places of their own, or [cluster] for jobs that are scheduled")
         if self.event and self.engine == "fluid":
             raise ValueError("[[event]] needs packets: the fluid engine knows nothing of them")
+        if self.fabric.loss and self.engine == "fluid":
+            raise ValueError("fabric.loss needs packets: the fluid engine loses none")
         if self.event and not self.job:
             raise ValueError("[[event]] is for [[job]]s: jobs of a [cluster] are not followed through events")
         names = [job.name for job in self.job]

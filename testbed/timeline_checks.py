@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.fidelity import Check
+from testbed.fidelity import Check, check_of
 from testbed.telemetry.tables import ITERATIONS
 
 LATE_S = 1e-3
@@ -27,12 +27,12 @@ def check_timeline(folder: Path, jobs: Sequence[Mapping[str, Any]], accelerators
     zeros_s = {event["trial"]: event["t_s"] for event in events if event["event"] == "trial"}
     stays = _stays(events)
     return [
-        _check(
+        check_of(
             "every job came to its end, and did all its iterations", _undone(jobs, stays, begun), f"{len(jobs)} jobs"
         ),
-        _check("no job began before it came", _early(jobs, stays, zeros_s), f"{len(jobs)} jobs"),
-        _check("jobs began when they were told to", _late(stays, begun), f"{len(stays)} starts"),
-        _check("no accelerator had two jobs at once", _doubled(stays, accelerators), f"{len(stays)} stays"),
+        check_of("no job began before it came", _early(jobs, stays, zeros_s), f"{len(jobs)} jobs"),
+        check_of("jobs began when they were told to", _late(stays, begun), f"{len(stays)} starts"),
+        check_of("no accelerator had two jobs at once", _doubled(stays, accelerators), f"{len(stays)} stays"),
     ]
 
 
@@ -48,11 +48,11 @@ def check_stays(
     stays = _stays(events)
     begun = {key: dict.fromkeys(range(count), 0.0) for key, count in seen.items()}
     return [
-        _check(
+        check_of(
             "every job came to its end, and did all its iterations", _undone(jobs, stays, begun), f"{len(jobs)} jobs"
         ),
-        _check("no job began before it came", _early(jobs, stays, zeros_s), f"{len(jobs)} jobs"),
-        _check("no accelerator had two jobs at once", _doubled(stays, accelerators), f"{len(stays)} stays"),
+        check_of("no job began before it came", _early(jobs, stays, zeros_s), f"{len(jobs)} jobs"),
+        check_of("no accelerator had two jobs at once", _doubled(stays, accelerators), f"{len(stays)} stays"),
     ]
 
 
@@ -124,8 +124,3 @@ def _doubled(stays: Sequence[Mapping[str, Any]], accelerators: Mapping[str, int]
             if busy > accelerators.get(server, 0):
                 faults.append(f"{server}, trial {trial}: {busy} workers when {job} came at {t_s:.3f} s")
     return faults
-
-
-def _check(what: str, faults: list[str], good: str) -> Check:
-    more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
-    return Check(what, not faults, "; ".join(faults[:3]) + more if faults else good)

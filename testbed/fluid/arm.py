@@ -80,7 +80,7 @@ class Network:
         alone = len(programs) == 1
         members = {key: 1 if alone else len(plan.groups[key[1]]) for key in flows if key[0] == "group"}
         numbers = {key: first + at for at, key in enumerate(flows)}
-        crew = Crew(plan.name, plan.workers, numbers, members, lambda *_: None, plan.seed)
+        crew = Crew(plan.name, numbers, members, lambda *_: None, plan.seed)
         crew.buffer_bytes, crew.last = self.buffer_bytes, plan.iterations - 1
         for rank, program in enumerate(programs):
             conduct = plan.conduct[rank] if plan.conduct else Conduct()

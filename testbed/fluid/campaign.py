@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from testbed.campaign import Campaign, Outcome, as_json, code_version
+from testbed.campaign import Campaign, Outcome, code_version
 from testbed.cluster_campaign import ClusterCampaign
 from testbed.errors import NotValid
 from testbed.fidelity import Check
@@ -37,11 +37,7 @@ class FluidCampaign(Campaign):
     ) -> dict[str, float]:  # fmt: skip
         """Play an arm, of whatever program; return its wall time."""
         del program
-        folder.mkdir()
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-        (folder / "plan.json").write_text(as_json(plan))
-        self.watcher.arm(arm, iterations)
+        self._begin(folder, arm, plan, iterations, files)
         if self.stopped.is_set():
             raise NotValid(f"arm {arm}: was stopped before it began")
         started = time.monotonic()
@@ -68,11 +64,7 @@ class FluidClusterCampaign(ClusterCampaign):
         files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> dict[str, float]:  # fmt: skip
         """Play an arm; return its wall time."""
-        folder.mkdir()
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-        (folder / "plan.json").write_text(as_json(plan))
-        self.watcher.arm(arm, iterations)
+        self._begin(folder, arm, plan, iterations, files)
         if self.stopped.is_set():
             raise NotValid(f"arm {arm}: was stopped before it began")
         started = time.monotonic()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from controllers.sdn.paths import Routes
-from testbed.fidelity import Check
+from testbed.fidelity import Check, check_of
 from testbed.fluid.traces import Traces
 from testbed.net.topology import Topology
 from testbed.telemetry.tables import ITERATIONS
@@ -25,13 +25,14 @@ def check_arm(folder: Path, traces: Traces) -> list[Check]:
     jobs = {job["name"]: JobPlan.from_dict(job) for job in plan["jobs"]}
     topology = Topology.from_dict(plan["topology"])
     return [
-        _check("every worker did all its iterations", list(_undone(folder, plan, jobs)), f"{len(jobs)} jobs"),
-        _check(
-            "no link carried more than its rate", [f"{traces.fullest:.9f} of it"] if traces.fullest > 1 + CLOSE else [],
+        check_of("every worker did all its iterations", list(_undone(folder, plan, jobs)), f"{len(jobs)} jobs"),
+        check_of(
+            "no link's data came to more than its rate",
+            [f"{traces.fullest:.9f} of it"] if traces.fullest > 1 + CLOSE else [],
             f"{traces.fullest:.6f} of it at most",
         ),
-        _check(
-            "watched links carried the bytes that were planned, to a millionth",
+        check_of(
+            "watched links carried the bytes that were planned, to a millionth and 2 B of every operation",
             list(_lost(plan, jobs, topology, traces)), f"{len(traces.of_job)} jobs on links",
         ),
     ]  # fmt: skip
@@ -69,8 +70,3 @@ def _lost(plan: dict[str, Any], jobs: dict[str, JobPlan], topology: Topology, tr
 
 def _operations(job: JobPlan) -> int:
     return sum(op.kind != "compute" for op in job.program(0))
-
-
-def _check(what: str, faults: list[str], good: str) -> Check:
-    more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
-    return Check(what, not faults, "; ".join(faults[:3]) + more if faults else good)

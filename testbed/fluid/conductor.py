@@ -14,9 +14,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from testbed.errors import NotValid
 from testbed.fluid.arm import Network
 from testbed.fluid.flows import Key, parts
-from testbed.fluid.part import Part, Running
+from testbed.fluid.part import STUCK, Part, Running
 from testbed.fluid.sharing import Flow
 from testbed.fluid.skipping import Asleep, History, Skipping
 from testbed.fluid.workers import Beat, Crew, Ended
@@ -116,6 +117,9 @@ class FluidConductor:
         limit_s = math.inf if until_s is None else until_s
         while not self._done:
             home = self._soonest()
+            stuck = [job for job, placed in self._jobs.items() if placed.home and placed.home.next_s == math.inf]
+            if home is None and stuck:
+                raise NotValid(f"{', '.join(stuck)}: {STUCK}")
             if home is None or home.next_s > limit_s:
                 if home is not None:
                     self._queued(home)

@@ -10,10 +10,12 @@ import heapq
 import math
 from collections.abc import Callable
 
+from testbed.errors import NotValid
 from testbed.fluid.sharing import Share, Sharing
 from testbed.fluid.workers import Crew, Worker
 
 LEFT_BYTES = 1e-6
+STUCK = 'flows without bandwidth, or workers that wait for ever; engine = "virtual" tells who waits for what'
 Then = Callable[[], None]
 
 
@@ -129,10 +131,10 @@ class Part:
             self.now_s = to_s
 
     def step(self) -> None:
-        """Do what is due at the next event. Raises ValueError where nothing will ever happen."""
+        """Do what is due at the next event. Raises NotValid where nothing will ever happen."""
         at_s = self.next_s
         if at_s == math.inf:
-            raise ValueError("nothing will ever happen again: flows without bandwidth, or workers that wait for ever")
+            raise NotValid(f"{', '.join(self.crews)}: {STUCK}")
         self.played += 1
         self._move(at_s)
         share, active = self.share, self.active

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.fluid.flows import Key, connection_bytes, key_of, steps_of
-from workloads.training.operations import COMPUTE, Op
+from workloads.training.operations import COMPUTE
 from workloads.training.plan import JobPlan
 from workloads.training.schedule import RECEIVE, SEND
 
@@ -99,9 +99,3 @@ def in_step(plan: JobPlan) -> bool:
     """Return whether all workers of a job do the same at the same time, so that one stands for all."""
     alike = len(set(plan.conduct)) <= 1 and all(each.jitter == 0 for each in plan.conduct)
     return len(plan.programs) == 1 and alike
-
-
-def operations(plan: JobPlan) -> list[Op]:
-    """Return all operations of all ranks that send, for accounts of bytes."""
-    ranks = range(plan.workers) if len(plan.programs) > 1 else range(1)
-    return [op for rank in ranks for op in plan.program(rank) if op.kind not in (COMPUTE, RECEIVE)]

@@ -156,6 +156,8 @@ class Asleep:
             self.cycle = None
             self._skip(cycle, max(0.0, now_s - cycle.end_s))
         self.part.until(now_s)
+        self._seen.clear()  # what comes next may be told other things than what came before
+        self._opened, self._counted = None, 0
 
     def _mean_s(self, job: str, since: Mark) -> float:
         times = self.histories[job].times_s[since.times :]
@@ -176,8 +178,6 @@ class Asleep:
             self.histories[job].repeat(since, count, by_s, proven=cycle.proven)
             _move_crew(crew, by_s, count, marked, proven=cycle.proven)
         self.part.moved(by_s)
-        self._seen.clear()
-        self._opened, self._counted = None, 0
 
     def _consider(self) -> None:
         """Sleep if the part is as it was, or if a window is over."""

@@ -80,7 +80,6 @@ class Crew:
     """
 
     name: str
-    ranks: int
     flows: dict[tuple[str, int, int], int]
     members: dict[tuple[str, int, int], int]
     on_end: Callable[[Crew, Ended], None]
@@ -121,7 +120,6 @@ class Worker:
         "stamp",
         "steps",
         "up_begin_s",
-        "waiting",
         "wake_s",
     )  # fmt: skip
 
@@ -130,7 +128,7 @@ class Worker:
         self.place: Place
         self.pos, self.iteration, self.ends = 0, 0, list[float]()
         self.begin_s = self.computed_s = self.up_begin_s = self.held_s = self.lost_s = self.marked = 0.0
-        self.factor, self.stamp, self.waiting = 1.0, 0, True
+        self.factor, self.stamp = 1.0, 0
         self.wake_s: float | None = None
 
     def start(self, place: Place, start_s: float, iteration: int = 0) -> None:
@@ -146,13 +144,11 @@ class Worker:
         self.factor = pace.compute_factor(
             self.conduct.jitter, self.conduct.slow, self.crew.seed, self.crew.name, self.rank, self.iteration
         )
-        self.waiting = True
         self.place.wake(self, begin_s)
 
     def go(self) -> None:
         """Go on as far as possible, now that what was waited for is there."""
         now_s, ends = self.place.now_s, self.ends
-        self.waiting = False
         while self.pos < len(self.steps):
             step = self.steps[self.pos]
             if step.kind == CALCULATE:
@@ -248,7 +244,6 @@ class Worker:
         )  # fmt: skip
         crew.on_end(crew, ended)
         if self.iteration >= crew.last:
-            self.waiting = True
             crew.workers.remove(self)
             crew.done = not crew.workers
             return

@@ -73,7 +73,8 @@ def test_bytes_that_are_missing_or_too_many_make_an_arm_not_valid(tmp_path: Path
     arm.traces.fullest = 1.01
     faults = [check.what for check in check_arm(tmp_path, arm.traces) if not check.ok]
     assert faults == [
-        "no link carried more than its rate", "watched links carried the bytes that were planned, to a millionth"
+        "no link's data came to more than its rate",
+        "watched links carried the bytes that were planned, to a millionth and 2 B of every operation",
     ]  # fmt: skip
     file = tmp_path / ITERATIONS.file
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
