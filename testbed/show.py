@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from testbed.campaign import Outcome
@@ -112,7 +113,7 @@ def points(console: Console, ended: Sequence[Ran], title: str) -> None:
         kept = " (was there)" if one.kept else ""
         console.print(f"[bold]{one.name}[/bold]: {one.wall_s:.1f} s of wall time{kept}", highlight=False)
         if one.ended.error:
-            console.print(f"[bold red]NOT VALID[/bold red]: {one.ended.error}", highlight=False)
+            console.print(f"[bold red]NOT VALID[/bold red]: {escape(one.ended.error)}", highlight=False)
         elif not one.kept:
             _told(console, one.ended.checks, one.ended.faults)
 
@@ -125,7 +126,7 @@ def swept(console: Console, made: Study, ended: Sequence[Ran], results: Path) ->
         console.print(table)
     for one in ended:
         if not one.valid:
-            console.print(f"[bold red]failed[/bold red] {one.name}: {one.error}", highlight=False)
+            console.print(f"[bold red]failed[/bold red] {one.name}: {escape(one.error)}", highlight=False)
     kept = sum(one.kept for one in ended)
     good = sum(one.valid for one in ended)
     console.print(f"{good} of {len(ended)} points valid, {kept} kept from before", highlight=False)

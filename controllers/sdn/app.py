@@ -203,10 +203,10 @@ class Fabric(framework.Application):  # type: ignore[misc]  # its base is known 
         rules = fabric_rules(self._topology, Routes(self._topology, self._down), self._config.jobs)
         changes = {switch: difference(self._rules[switch], new) for switch, new in rules.items()}
         self._rules = rules
-        self._journal.paths(self._down)
         for switch, change in changes.items():
             if switch in self._datapaths and change != ((), ()):
                 self._send(switch, b"", change)
+        self._journal.paths(self._down)  # behind it: who crashes in between sends the change again, and loses none
         if self._begun.is_set():
             removed, added = (sum(map(len, each)) for each in zip(*changes.values(), strict=True))
             t_s = time.time() - self._epoch

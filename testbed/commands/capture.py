@@ -48,7 +48,7 @@ def capture(
         raise InputError(scenario, "is a study", "capture one of its points: give its settings with --set")
     point = study.points[0]
     if not point.needs_kernel:
-        raise InputError(scenario, "has no packets: its engine is fluid", "--set engine=packets")
+        raise InputError(scenario, "has no packets: its engine is fluid", "--set engine=virtual")
     memory_bytes = machine(mem, 0, real_time=False).memory_bytes
     out, kernel = console(), ready_kernel()
     try:

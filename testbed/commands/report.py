@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from testbed.commands.common import console
 
 
 def report(
@@ -20,5 +20,5 @@ def report(
 
     paths = redraw(folder)
     page = write.write(folder)
-    show.saved(Console() if sys.stdout.isatty() else Console(width=120), folder)
+    show.saved(console(), folder)
     typer.echo("\n".join(str(path) for path in [*paths, page]))

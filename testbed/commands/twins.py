@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ def twins(
 
     out = console()
     names = fluid.chosen(results, only or ())
-    missed = [] if report_only else fluid.run(names, results, lambda text: out.print(text, highlight=False))
+    say = partial(out.print, highlight=False, markup=False)
+    missed = [] if report_only else fluid.run(names, results, say)
     out.print(f"written: {fluid.page(names, results)}", highlight=False)
     raise typer.Exit(NotValid.exit_code if missed else 0)

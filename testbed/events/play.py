@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from testbed.errors import NotValid
 from testbed.events.plan import ATTRIBUTES, CONTROLLER, Event, changed, partition
 from testbed.net import links, tc
 from testbed.net.emulation import Emulation
@@ -63,7 +64,7 @@ class Player:
         self._net, self._events, self._crew, self._controller = net, events, crew, controller
         self._writer, self._epoch_s = writer, epoch_s
         self._before: Topology = net.topology
-        self._down: dict[str, tuple[str, str]] = {}
+        self._down: dict[tuple[str, str], str] = {}
         self._frozen: dict[str, None] = {}
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -168,16 +169,16 @@ class Player:
 
     def _cable(self, name: str, a: str, b: str, up: bool) -> str:
         """Cut or mend a cable at a switch: a host's own device, switched off, would forget its routes."""
-        if a not in self._net.topology.switches:
-            a, b = b, a
+        hosts = self._net.topology.hosts
+        a, b = sorted((a, b), key=lambda end: (end in hosts, end))  # the same end, however the cable is written
         near, far = self._net.interfaces[link_id(a, b)], self._net.interfaces[link_id(b, a)]
         with links_socket(self._net, near.node) as kernel:
             kernel.do([(links.set_up if up else links.set_down)(near.ifindex, near.name)])
             self._done_s = time.time()
             if up:
-                self._down.pop(name, None)
+                self._down.pop((a, b), None)
             else:
-                self._down[name] = (a, b)
+                self._down[a, b] = name
             with links_socket(self._net, far.node) as there:
                 for _ in range(SETTLE_TRIES):
                     states = [
@@ -186,13 +187,16 @@ class Player:
                     if (states == ["up", "up"]) == up:
                         break
                     time.sleep(SETTLE_S)  # the kernel tells the other end a little later
+                else:
+                    found = f"{near.name} is {states[0]}, {far.name} is {states[1]}"
+                    raise NotValid(f"{name} did not go {'up' if up else 'down'}: {found}")
         return f"{near.name} {states[0]}; {far.name} {states[1]}"
 
     def _put_back(self) -> None:
         for host in list(self._frozen):
             self.note(time.time(), "host-thaw", host, self._signal(host, signal.SIGCONT))
         self._frozen.clear()
-        for name, (a, b) in list(self._down.items()):
+        for (a, b), name in list(self._down.items()):
             found = self._cable(name, a, b, True)
             self.note(self._done_s, "link-up", name, found)
         self._mend(self._before)

@@ -41,7 +41,7 @@ def read(path: Path, settings: FabricSettings) -> Topology:
     except OSError as error:
         raise InputError("topology", f"{path} cannot be read: {error.strerror}", "name a file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError("topology", f"{path} is not TOML: {error}") from error
+        raise InputError("topology", f"{path} is not TOML: {error}", "docs/howto/topology.md has one") from error
     tables = {kind: _tables(path, raw, kind) for kind in KEYS}
     if foreign := sorted(raw.keys() - KEYS.keys()):
         raise InputError("topology", f"{path}: unknown key {foreign[0]!r}", "[[switch]] and [[link]]")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.page.numbers import Cell, Show, cell, count, ms, percent, plain, seconds, size, times
+from testbed.report.compare import flat
 
 RUN_FIGURES: tuple[tuple[str, str, Show], ...] = (
     ("mean iteration (ms)", "iteration_s|mean", ms),
@@ -259,19 +260,8 @@ def manifest_tables(manifest: Mapping[str, Any]) -> Iterator[Table]:
         yield scaling
     if notes := manifest.get("jobs"):
         yield Table("Notes on jobs", ("job", "note"), [(job, [Cell(plain(note))]) for job, note in notes.items()])
-    keys = [(key, [Cell(plain(value))]) for key, value in _flat(manifest["scenario"], "")]
+    keys = [(key, [Cell(plain(value))]) for key, value in flat(manifest["scenario"]).items()]
     yield Table("Every key of the scenario", ("key", "value"), keys)
-
-
-def _flat(raw: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(raw, Mapping):
-        for key, value in raw.items():
-            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
-    elif isinstance(raw, list) and raw and isinstance(raw[0], Mapping):
-        for number, value in enumerate(raw):
-            yield from _flat(value, f"{prefix}[{value.get('name', number)}]")
-    else:
-        yield prefix, raw
 
 
 def decided_table(decisions: Sequence[Mapping[str, Any]]) -> Table | None:

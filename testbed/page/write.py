@@ -99,11 +99,12 @@ def _arms(summary: Mapping[str, Any], plots: Sequence[Figure], clusters: bool) -
 def _network(folder: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterator[Any]:
     clusters = summary.get("kind") == "cluster"
     arms = [arm for arm in (ordered(summary["arms"]) if clusters else ARMS) if (folder / arm).is_dir()]
-    plans = {arm: folder / arm / "plan.json" for arm in arms}
-    known = [arm for arm in arms if plans[arm].is_file() and "topology" in read(plans[arm])]
+    files = {arm: folder / arm / "plan.json" for arm in arms}
+    plans = {arm: read(file) for arm, file in files.items() if file.is_file()}
+    known = [arm for arm, plan in plans.items() if "topology" in plan]
     if not known:
         return
-    topology = Topology.from_dict(read(plans[known[0]])["topology"])
+    topology = Topology.from_dict(plans[known[0]]["topology"])
     rates = {f"{a}->{b}": float(topology.direction(a, b).rate_bps) for a, b in topology.directed()}
     seen = {arm: frames.of(folder / arm, rates, _trials(folder / arm)) for arm in known}
     arms_data = [found.to_dict(arm) for arm, found in seen.items() if found]
@@ -189,7 +190,7 @@ def _study(folder: Path) -> Page:
     rows = [
         (
             point["name"],
-            f"{point['folder']}/{FILE}" if (folder / point["folder"] / FILE).is_file() else "",
+            f"{point['folder']}/{FILE}" if point["figures"] and (folder / point["folder"] / FILE).is_file() else "",
             bool(point["valid"]),
             [study.cell(point, name) for name in heads],
         )

@@ -145,7 +145,7 @@ def _text(value: Any) -> str:
 
 
 def rows(runs: Sequence[Run]) -> list[Row]:
-    """Return the figures of whole arms in the order of METRICS, then the others that are told of arms."""
+    """Return the figures of whole arms that METRICS names, in its order."""
     known = dict.fromkeys(name for run in runs for name in run.figures if split(name)[2] is None)
     found = []
     for metric in METRICS:

@@ -71,7 +71,6 @@ def _labels(values: Sequence[Any]) -> pa.Array:
         return pa.array(values, pa.bool_())
     if any(isinstance(value, bool | str) for value in known):
         return pa.array([None if value is None else str(value) for value in values], pa.string())
-    whole = all(isinstance(value, int) for value in known)
-    return pa.array([None if value is None else float(value) for value in values], pa.float64()).cast(
-        pa.int64() if whole else pa.float64()
-    )
+    if all(isinstance(value, int) for value in known):
+        return pa.array(values, pa.int64())
+    return pa.array([None if value is None else float(value) for value in values], pa.float64())

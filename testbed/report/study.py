@@ -41,10 +41,15 @@ Figures = dict[str, dict[str, Any]]
 def summarise(folder: Path, about: Mapping[str, Any]) -> dict[str, Any]:
     """Return what study.json holds. about: the same without figures. Points that did not end have none."""
     points = [
-        dict(point) | {"figures": figures(folder / point["folder"]) if (folder / point["folder"]).is_dir() else {}}
+        dict(point) | {"figures": figures(folder / point["folder"]) if _ended(folder, point) else {}}
         for point in about["points"]
     ]
     return dict(about) | {"points": points}
+
+
+def _ended(folder: Path, point: Mapping[str, Any]) -> bool:
+    """Return whether its folder is of this run: a point that did not end leaves that of an earlier one as it was."""
+    return bool(point["valid"] or point["folder"] != point["name"]) and (folder / point["folder"]).is_dir()
 
 
 def load(folder: Path) -> dict[str, Any]:

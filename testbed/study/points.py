@@ -90,7 +90,8 @@ class StudyKeys(Part):
         labels = [vary.label for vary in self.vary]
         if len(set(labels)) != len(labels):
             raise ValueError("two vary have the same label")
-        taken = [label for label in labels if label in RESERVED]
+        reserved = (*RESERVED, "point") if self.point else RESERVED
+        taken = [label for label in (*labels, *(label for one in self.point for label in one.at)) if label in reserved]
         if taken:
             raise ValueError(f"{taken[0]} is a column of the results: give another label")
         foreign = [label for label in self.repeats or () if label not in labels]

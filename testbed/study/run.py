@@ -132,8 +132,9 @@ class StudyRun:
         """Take away what was concluded from earlier runs, so that it never stands beside newer ones."""
         if study.varied and study.whole:
             self._folder(study).mkdir(parents=True, exist_ok=True)
-            for file in (report.FILE, parquet.FILE):
+            for file in (report.FILE, parquet.FILE, page.FILE):
                 (self._folder(study) / file).unlink(missing_ok=True)
+            shutil.rmtree(self._folder(study) / report.PLOTS, ignore_errors=True)
 
     def _outcomes(self, client: Client, tasks: Sequence[Task], token: str) -> Generator[Ran, None, None]:
         """Hand all points to the cluster and yield each when it has ended."""
@@ -153,8 +154,8 @@ class StudyRun:
             for future in as_completed(futures):
                 yield self._ran(keys[future.key], future)
         except BaseException:  # also the caller's: whatever ends the sweep ends its guests, on all workers
-            client.run(work.stop, token, on_error="ignore")
-            with suppress(TimeoutError):
+            with suppress(OSError):  # a time-out is one, and so is what a lost scheduler raises
+                client.run(work.stop, token, on_error="ignore")
                 wait(futures, timeout=GONE_WITHIN_S)
             raise
         finally:

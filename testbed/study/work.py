@@ -194,7 +194,7 @@ _stopped: set[str] = set()
 def stop(sweep: str) -> None:
     """End the guests of all points of a sweep that this process runs, and begin no other of its points."""
     _stopped.add(sweep)
-    for campaign in _running.get(sweep, []):
+    for campaign in list(_running.get(sweep, ())):  # other threads end theirs meanwhile
         campaign.stop()
 
 

@@ -161,9 +161,10 @@ def stand_in(tmp_path: Path, cache: Path) -> Callable[[str], Kernel]:
     """A kernel that is a Python program: D is the table of descriptors, `say` writes to one of them."""
 
     def make(code: str) -> Kernel:
-        path = tmp_path / "kernel"
+        path, python = tmp_path / "kernel", tmp_path / "python"
+        python.symlink_to(sys.executable)  # whose own path may have a space, which no first line of a program can
         path.write_text(
-            f"#!{sys.executable} -ISB\nimport json, os, sys, time\nD = {DESCRIPTORS}\n"
+            f"#!{python} -ISB\nimport json, os, sys, time\nD = {DESCRIPTORS}\n"
             f"def say(line, text): os.write(D[line], text.encode())\n{code}\n"
         )
         path.chmod(0o755)

@@ -40,6 +40,14 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_point_that_did_not_end_has_no_figures_of_an_earlier_run(run_dir: Path) -> None:
+    point = {"name": run_dir.name, "folder": run_dir.name, "at": {}, "valid": True, "error": ""}
+    ended = study.summarise(run_dir.parent, {"points": [point]})["points"][0]
+    failed = study.summarise(run_dir.parent, {"points": [point | {"valid": False, "error": "burst"}]})["points"][0]
+    assert ended["figures"]["score"]
+    assert failed["figures"] == {}
+
+
 def test_figures_of_a_run(run_dir: Path) -> None:
     found = study.figures(run_dir)
     assert found["score"]["value"] > 0.99 > found["score-unshifted"]["value"]

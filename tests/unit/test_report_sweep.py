@@ -70,6 +70,13 @@ def test_labels_are_numbers_where_all_of_their_values_are(values: tuple[Any, ...
     assert str(parquet.table(made).schema.field("x").type) == kind
 
 
+def test_a_large_seed_is_kept_to_the_last_digit() -> None:
+    made = study(seeds=1)
+    large = 2**63 - 1
+    made["points"] = [point | {"at": {"x": large}} for point in made["points"]]
+    assert set(parquet.table(made).column("x").to_pylist()) == {large}
+
+
 def test_bands_are_over_repetitions_from_three_on() -> None:
     four = {(cell.arm, cell.at): cell for cell in sweep.cells(study(), "mean-ms")}
     assert len(four) == 2 * 4  # arms by rate and threshold; jobs and what has no value are left out

@@ -129,6 +129,11 @@ def test_one_point_can_be_picked(tmp_path: Path) -> None:
         (VARIED.replace("[0, 0.2]", "[-1, 0.2]"), "jitter"),
         (VARIED.replace("[0, 0.2]", "[]"), "values: "),
         (VARIED.replace('"topology"\n', '"value"\n'), "value is a column of the results"),
+        ('[[study.point]]\nname = "a"\nat = { valid = "x" }\n', "valid is a column of the results"),
+        (
+            '[[study.point]]\nname = "a"\n' + VARIED.replace('"topology"\n', '"point"\n'),
+            "point is a column of the results",
+        ),
         (
             '[study]\nrepeats = ["seed"]\n' + VARIED,
             "repeats: nothing is varied as 'seed'; labels are compute, topology",
