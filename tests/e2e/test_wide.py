@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.geo.records import BELIEFS
 from workloads.paramsync.records import ROUNDS
 
 pytestmark = pytest.mark.e2e
@@ -33,6 +34,35 @@ name = "chain"
 strategy = "fapt"
 root = "a"
 """
+FIRE = """
+name = "ring"
+title = "Four sites under fire, with a scheduler"
+[wan]
+topology = "ring-links.toml"
+scale = 10
+[sync]
+model = "mobilenet"
+rounds = 3
+compute = "2 s"
+watchdog = "600 s"
+[scheduler]
+probe = "100 kB"
+[fire]
+kills = 8
+cuts = 8
+away = "5 s"
+late = "300 ms"
+until = "20 s"
+[[system]]
+name = "netstorm"
+strategy = "multi-root"
+awareness = true
+auxiliary = true
+"""
+RING = "".join(
+    f'[[link]]\nbetween = ["{a}", "{b}"]\nrate = "{rate} Mbit/s"\ndelay = "100 us"\n'
+    for a, b, rate in (("a", "b", 100), ("a", "c", 60), ("b", "c", 40), ("c", "d", 80), ("b", "d", 30))
+)
 LINKS = """
 [[link]]
 between = ["a", "b"]
@@ -70,6 +100,13 @@ def test_every_site_holds_the_direct_sum_and_all_accounts_agree(folders: list[Pa
     }
 
 
+def test_the_simulation_foretells_the_packets(folders: list[Path]) -> None:
+    rows = json.loads((folders[0] / "validation.json").read_text())["rounds"]
+    simulated = {row["system"]: row for row in rows if row["prediction"] == "chunks on shared links"}
+    for row in simulated.values():
+        assert abs(row["relative_error"]) < 0.15
+
+
 def test_links_change_at_the_exact_moment(folders: list[Path]) -> None:
     for system in ("star", "chain"):
         events = [json.loads(line) for line in (folders[0] / system / "events.jsonl").read_text().splitlines()]
@@ -83,3 +120,22 @@ def test_two_runs_are_the_same_to_the_byte(folders: list[Path]) -> None:
         for file in ("rounds.csv", "chunks.csv", "tunnels.csv", "wan-links.csv", "manifest.json", "events.jsonl"):
             one, other = ((folder / system / file).read_bytes() for folder in folders)
             assert one == other, f"{system}/{file}"
+
+
+def test_sites_that_are_killed_and_tunnels_that_are_cut_cost_time_and_nothing_else(orrery: Run, tmp_path: Path) -> None:
+    (tmp_path / "ring.toml").write_text(FIRE)
+    (tmp_path / "ring-links.toml").write_text(RING)
+    ended = orrery("run", tmp_path / "ring.toml", "--results", tmp_path / "results")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    folder = tmp_path / "results" / "ring"
+    verdict = json.loads((folder / "manifest.json").read_text())["verdict"]["netstorm"]
+    assert all(check["ok"] for check in verdict)
+    assert {"no contribution counts twice", "no chunk goes in a circle"} <= {check["what"] for check in verdict}
+    (system,) = json.loads((folder / "summary.json").read_text())["systems"]
+    found = system["protocol"]
+    assert found["kills"] > 0
+    assert found["cuts"] > 0
+    assert found["rounds_begun_again"] > 0
+    assert system["digests_agree"]
+    believed = BELIEFS.read(folder / "netstorm" / BELIEFS.file)
+    assert len(believed) > 10  # what the scheduler began with, and more

@@ -1,6 +1,6 @@
 """The documentation: it is built without a warning, its commands do what they say, its links lead somewhere.
 
-Commands that start guests were followed by hand. Targets of make are looked up with make -n.
+Commands that start guests are run by tests/e2e/test_docs.py, page by page. Targets of make are looked up with make -n.
 """
 
 from __future__ import annotations
