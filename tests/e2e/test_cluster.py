@@ -24,7 +24,7 @@ scale = 200
 red = { min = "27 kB", max = "54 kB" }
 
 [cluster]
-arrivals = "snapshot"
+arrivals = "jobs.csv"
 epoch = "2 s"
 restart = "100 ms"
 arms = ["themis", "random", "random+cassini", "ideal"]
@@ -34,11 +34,17 @@ candidates = 1
 name = "vgg16"
 model = "vgg16"
 workers = 4
-count = 3
 iterations = [14, 14]
 
 [telemetry]
 controller_interval = "500 ms"
+"""
+
+ARRIVALS = """\
+arrival_s,model,workers,batch,iterations
+0,vgg16,4,1400,14
+0,vgg16,4,1400,14
+0.25,vgg16,4,1400,14
 """
 
 
@@ -46,6 +52,7 @@ controller_interval = "500 ms"
 def folder(orrery: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("results")
     (where / "coming.toml").write_text(SCENARIO)
+    (where / "jobs.csv").write_text(ARRIVALS)
     ended = orrery("run", where / "coming.toml", "--results", where)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "VALID" in ended.stdout
