@@ -4,7 +4,7 @@ That line has the sizes of the groups of workers: tensor (`model_parallel_NPU_gr
 (`pp`), the pipeline's stages per worker (`vpp`) and bytes (`pp_comm`), gradient accumulation (`ga`) and all workers
 (`all_gpus`); older files have only the first. A collective runs among the tensor group in the forward pass and for
 gradients of inputs, among the data-parallel group for gradients of weights, unless its word ends in _EP or _DP_EP
-(aliyun/SimAI, Workload.cc; aliyun/aicb). The rest is in `layerwise`, what becomes of it in `gradients`.
+(aliyun/SimAI, Workload.cc; aliyun/aicb). The rest is in `layerwise`, what becomes of it in `layers`.
 
 Times are nanoseconds as far as can be told: the files do not say so. `clock_hz` is how many of their units make a
 second.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from workloads.traces.gradients import plan_of
+from workloads.traces.layers import plan_of
 from workloads.traces.layerwise import Dialect, LayerWorkload, read_file
 from workloads.training.plan import JobPlan
 
@@ -53,12 +53,12 @@ def job_plan(
     scale: float = 1.0,
     clock_hz: float = CLOCK_HZ,
 ) -> JobPlan:
-    """The data-parallel job of the workload in `path` on `hosts` (rank order), one worker of each tensor group.
+    """The job of the workload in `path` on `hosts` (rank order), as many as make whole tensor and expert groups.
 
     Its bytes are divided by `scale`, its times unchanged. Raises InputError if it cannot be read or replayed.
     """
     return plan_of(
         read(path), path, "AICB", "ns", clock_hz, scale,
         name=name, hosts=hosts, fabric_ips=fabric_ips, dscp=dscp, iterations=iterations,
-        congestion_control=congestion_control,
+        congestion_control=congestion_control, gathers_parts=False,
     )  # fmt: skip

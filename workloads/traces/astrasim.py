@@ -2,7 +2,7 @@
 
 The first line is the parallelism, with `model_parallel_NPU_group: N` for transformers (and two lists of layers that
 are recomputed, for HYBRID_TRANSFORMER_FWD_IN_BCKWD), or the number of a layer for DLRM (astra-sim/astra-sim, branch
-ASTRA-sim-1.0, Workload.cc, initialize_workload). The rest is in `layerwise`, what becomes of it in `gradients`.
+ASTRA-sim-1.0, Workload.cc, initialize_workload). The rest is in `layerwise`, what becomes of it in `layers`.
 
 How long a cycle lasts the file does not say: give the clock. Without one it is a nanosecond, ASTRA-sim's own default
 (CLOCK_PERIOD 1).
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from workloads.traces.gradients import plan_of
+from workloads.traces.layers import plan_of
 from workloads.traces.layerwise import CUSTOMIZED, Dialect, LayerWorkload, read_file
 from workloads.training.plan import JobPlan
 
@@ -58,12 +58,12 @@ def job_plan(
     scale: float = 1.0,
     clock_hz: float = CLOCK_HZ,
 ) -> JobPlan:
-    """The data-parallel job of the workload in `path` on `hosts` (rank order), at `clock_hz` cycles per second.
+    """The job of the workload in `path` on `hosts` (rank order), at `clock_hz` cycles per second.
 
     Its bytes are divided by `scale`, its times unchanged. Raises InputError if it cannot be read or replayed.
     """
     return plan_of(
         read(path), path, "ASTRA-sim", "cycles", clock_hz, scale,
         name=name, hosts=hosts, fabric_ips=fabric_ips, dscp=dscp, iterations=iterations,
-        congestion_control=congestion_control,
+        congestion_control=congestion_control, gathers_parts=True,
     )  # fmt: skip
