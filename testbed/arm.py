@@ -249,11 +249,7 @@ class Arm:
             yield
 
     def _end_capture(self, link: str, capture: Capture) -> None:
-        done = capture.stop()
-        self.captures[link] = {
-            "packets": done.converted.packets, "size_bytes": done.converted.size_bytes,
-            "lost_packets": done.lost_packets, "whole": done.whole,
-        }  # fmt: skip
+        self.captures[link] = capture.stop().told()
 
     @contextmanager
     def _agents(self) -> Iterator[Coordinator]:

@@ -43,7 +43,7 @@ def run(
     settings: Settings = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and start nothing.")] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="A cluster's jobs in full length, as cluster.shortened=1.")
+        bool, typer.Option("--full", help="Full length: as cluster.shortened=1, or sync.shortened=1.")
     ] = False,
     plugin: Annotated[
         Path | None,
@@ -62,10 +62,10 @@ def run(
 
     console = _console()
     chosen = (f"engine={engine}",) if engine else ()
-    study = points.load(scenario, (*(settings or ()), *chosen, *(("cluster.shortened=1",) if full else ())))
+    study = points.load(scenario, (*(settings or ()), *chosen, *(points.full_length(scenario) if full else ())))
     if plugin:
         study = study.with_plugin(plugin)
-    if full and not any(point.has_cluster for point in study.points):
+    if full and not any(point.has_full_length for point in study.points):
         raise InputError("--full", f"{study.name} has no cluster whose jobs are shortened")
     if only:
         study = study.only(only)
@@ -99,7 +99,7 @@ def run(
 @app.command()
 def reproduce(
     only: Annotated[list[str] | None, typer.Option("--only", help="Run this scenario; may be repeated.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="The paper's length for jobs that come and go.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Full length, where scenarios are shortened.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run also what is there already.")] = False,
     report_only: Annotated[bool, typer.Option("--report", help="Run nothing, write the page.")] = False,
     results: Annotated[Path, typer.Option(help="Where results are kept.")] = DEFAULT_RESULTS,

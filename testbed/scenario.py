@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from testbed import scenario_file
+from testbed.capture_keys import CaptureKeys
 from testbed.event_keys import Arm as Arm
 from testbed.event_keys import EventKeys
 from testbed.part import Name, Part
@@ -22,7 +23,6 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 MODEL_KEYS = ("batch", "communication", "compute_factor", "sizing", "strategy", "volume", "moe")
 MOE = "moe-dispatch-combine"
 TRACE_KEYS = ("trace_format", "clock_hz")
-MOST_CAPTURED_BYTES = 500_000_000
 MOST_ROWS = 10_000_000
 """Iterations of all workers in one arm: a report has all of them in memory."""
 
@@ -283,26 +283,6 @@ class MeasureKeys(Part):
             raise ValueError("the arm refined needs the arm cassini and hold: its shifts are from the marks left there")
         if len(set(self.arms)) != len(self.arms):
             raise ValueError("arms lists an arm twice")
-        return self
-
-
-class CaptureKeys(Part):
-    """Packets kept of chosen directed links ("a->b"; "shared" means those the jobs share), in every arm.
-
-    Of each link at most `packets`, of each the first `snap_bytes`, in a file of at most `size`.
-    """
-
-    links: Literal["shared"] | tuple[str, ...] = ()
-    packets: Annotated[int, Field(ge=1, le=10_000_000)] = 5000
-    size: Annotated[Size, Field(ge=4096, le=10**10)] = 32_000_000
-    snap_bytes: Annotated[int, Field(ge=64, le=9014)] = 128
-
-    @model_validator(mode="after")
-    def _fitting(self) -> CaptureKeys:
-        if min(self.packets * self.snap_bytes, self.size) > MOST_CAPTURED_BYTES:
-            raise ValueError(
-                f"packets times snap_bytes, or size, is at most {MOST_CAPTURED_BYTES}, which the guest's memory holds"
-            )
         return self
 
 

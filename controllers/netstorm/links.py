@@ -18,9 +18,8 @@ class Fluid(Generic[F]):
     """Flows in progress. `turn` says in which order flows go first; without it they share max–min fairly, or as TCP
     does (`tcp`; see `rates.alpha_fair`).
 
-    `ack` is the part of a flow's rate that its acknowledgements take of the links that `back` names for it; what flows
-    back at the same time (`pair` names that flow) carries some of them. Only flows that are tied to a change by links
-    they share, directly or through others, get new rates.
+    `ack` is the part of a flow's rate that its acknowledgements take of the links that `back` names for it. Only flows
+    that are tied to a change by links they share, directly or through others, get new rates.
     """
 
     def __init__(
@@ -30,7 +29,7 @@ class Fluid(Generic[F]):
         *,
         tcp: bool = False,
         ack: float = 0.0,
-        back: Callable[[F], tuple[tuple[str, ...], F]] | None = None,
+        back: Callable[[F], tuple[str, ...]] | None = None,
     ) -> None:
         self.now_s = 0.0
         self._capacity_bps = dict(capacity_bps)
@@ -88,7 +87,7 @@ class Fluid(Generic[F]):
     def _touched(self, flow: F) -> tuple[str, ...]:
         """The links that a flow uses, be it for its acknowledgements."""
         links = self._links[flow]
-        return links if self._back is None else (*links, *self._back(flow)[0])
+        return links if self._back is None else (*links, *self._back(flow))
 
     def _share(self, links: Iterable[str]) -> None:
         tied, waiting, seen = {}, list(links), set()
@@ -115,14 +114,14 @@ class Fluid(Generic[F]):
         return alpha_fair(flows, capacity_bps) if self._tcp else max_min(flows, capacity_bps)
 
     def _without_acks(self, rates: Mapping[F, float], capacity_bps: Mapping[str, float]) -> dict[str, float]:
-        """Return what acknowledgements leave: one goes back alone for two segments, unless a segment takes it along."""
+        """Return what acknowledgements leave. They go by themselves, also where segments go the same way: a pair of
+        segments and the acknowledgement that lets the next pair go arrive together, so the pair is acknowledged before
+        there is anything to go with (half a pure acknowledgement per segment on every link of netstorm-static)."""
         left = dict(capacity_bps)
         assert self._back is not None
         for flow, rate_bps in rates.items():
-            links, opposite = self._back(flow)
-            alone_bps = max(0.0, rate_bps - 2 * rates.get(opposite, 0.0))
-            for link in links:
-                left[link] -= self._ack * alone_bps
+            for link in self._back(flow):
+                left[link] -= self._ack * rate_bps
         return {link: max(one, ROUNDING * capacity_bps[link]) for link, one in left.items()}
 
     def _retime(self, flow: F, rate_bps: float) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from controllers.netstorm.auxiliary import for_ways
 from controllers.netstorm.awareness import DEFAULTS, Awareness, Receiver, Settings
 from controllers.netstorm.overlay import Overlay, Pair
-from controllers.netstorm.simulate import IDEAL, Change, Conditions, simulate
+from controllers.netstorm.simulate import IDEAL, Change, Conditions, Outcome, simulate
 from controllers.netstorm.tree import Plan
 
 Strategy = Callable[[Overlay], Plan]
@@ -30,11 +30,13 @@ class System:
 
 @dataclass(frozen=True)
 class Ran:
-    """Rounds in order: when each began, how long it took (s), and the number of policies decided before it."""
+    """Rounds in order: when each began, how long it took (s), and the number of policies decided before it; and all of
+    the first one."""
 
     began_s: tuple[float, ...]
     round_s: tuple[float, ...]
     policies: tuple[int, ...]
+    first: Outcome
 
 
 def run(
@@ -54,17 +56,25 @@ def run(
     """
     awareness = Awareness(believed, system.awareness)
     receivers: dict[Pair, Receiver] = {}
+    fresh: Overlay | None = None
     plan = system.strategy(believed)
     now_s, links_bps, policies = 0.0, dict(overlay.links_bps), 1
     began, lasted, counts = [], [], []
+    outcomes: list[tuple[tuple[float, ...], Outcome]] = []
     for _ in range(rounds):
         now_s += compute_s
-        past = [one for one in changes if one.t_s <= now_s]
-        links_bps.update({one.link: one.capacity_bps for one in past})
-        coming = [Change(0.0, link, capacity_bps) for link, capacity_bps in links_bps.items()]
-        coming += [replace(one, t_s=one.t_s - now_s) for one in changes if one.t_s > now_s]
-        paths = for_ways(awareness.believed(), plan.ways, _largest(plan)) if system.auxiliary else {}
-        outcome = simulate(overlay, plan, replace(conditions, changes=coming, auxiliary=paths))
+        if fresh is not None:
+            plan, fresh, policies = system.strategy(fresh), None, policies + 1
+        links_bps.update({one.link: one.capacity_bps for one in changes if one.t_s <= now_s})
+        later = [replace(one, t_s=one.t_s - now_s) for one in changes if one.t_s > now_s]
+        known = (*links_bps.values(), policies)
+        # Where nothing has changed, and nothing will before it is over, a round is like the one before.
+        if not outcomes or outcomes[-1][0] != known or (later and later[0].t_s < outcomes[-1][1].round_s):
+            paths = for_ways(awareness.believed(), plan.ways, _largest(plan)) if system.auxiliary else {}
+            coming = [*(Change(0.0, *link) for link in links_bps.items()), *later]
+            outcome = simulate(overlay, plan, replace(conditions, changes=coming, auxiliary=paths))
+            outcomes = [*outcomes[:1], (known, outcome)]
+        outcome = outcomes[-1][1]
         began.append(now_s)
         lasted.append(outcome.round_s)
         counts.append(policies)
@@ -74,11 +84,9 @@ def run(
             throughput_bps = receiver.received(one.size_bytes, one.ended_s - one.began_s)
             if throughput_bps is not None and pair in overlay.by_pair:
                 awareness.report(*pair, throughput_bps)
-            if (fresh := awareness.look(now_s + one.ended_s)) is not None:
-                plan = system.strategy(fresh)
-                policies += 1
+            fresh = awareness.look(now_s + one.ended_s) or fresh
         now_s += outcome.round_s
-    return Ran(tuple(began), tuple(lasted), tuple(counts))
+    return Ran(tuple(began), tuple(lasted), tuple(counts), outcomes[0][1])
 
 
 def _largest(plan: Plan) -> int:

@@ -31,21 +31,13 @@ def push_shares(bits: Mapping[str, int]) -> dict[str, float]:
     return {node: one / FULL_BITS for node, one in bits.items()}
 
 
-def quantised(gradient: NDArray[np.float32], bits: int, random: Generator) -> NDArray[np.float32]:
-    """Return the gradient as the server has it: 2^bits - 1 equal steps from minus to plus the largest magnitude.
-
-    Raises ValueError for less than one bit. With 32 bits nothing is lost.
-    """
-    largest, steps = levels(gradient, bits, random)
-    return gradient if bits >= FULL_BITS or largest == 0 else values(largest, steps, bits)
-
-
 def levels(gradient: NDArray[np.float32], bits: int, random: Generator) -> tuple[float, NDArray[np.uint32]]:
-    """Return the largest magnitude, and how many steps each element lies above minus that. Raises ValueError."""
-    if bits < 1:
-        raise ValueError(f"a gradient needs a bit per element, not {bits}")
+    """Return the largest magnitude, and how many of 2^bits - 1 equal steps from minus to plus that each element lies
+    above minus it. Raises ValueError unless there are 1 to 31 bits."""
+    if not 1 <= bits < FULL_BITS:
+        raise ValueError(f"a gradient is quantised to 1 to {FULL_BITS - 1} bits per element, not {bits}")
     largest = float(np.abs(gradient).max(initial=0.0))
-    if bits >= FULL_BITS or largest == 0:
+    if largest == 0:
         return largest, np.zeros(gradient.shape, np.uint32)
     exact = (gradient.astype(np.float64) + largest) / (2 * largest / (2**bits - 1))
     low = np.floor(exact)

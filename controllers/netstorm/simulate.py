@@ -158,10 +158,10 @@ class _Round:
         self.transfers: list[Transfer] = []
         self.events: list[Happened] = []
 
-    def _back(self, pair: Pair) -> tuple[tuple[str, ...], Pair]:
-        """Where the acknowledgements of what one node sends to another go, and what may take them along."""
+    def _back(self, pair: Pair) -> tuple[str, ...]:
+        """Where the acknowledgements of what one node sends to another go."""
         opposite = (pair[1], pair[0])
-        return (self.overlay.links(*opposite) if opposite in self.overlay.by_pair else ()), opposite
+        return self.overlay.links(*opposite) if opposite in self.overlay.by_pair else ()
 
     def run(self) -> Outcome:
         for node in self.overlay.nodes:

@@ -118,11 +118,18 @@ class Plan:
         """Bytes of all chunks."""
         return sum(chunk.size_bytes for chunk in self.chunks)
 
+    def way_bytes(self) -> list[int]:
+        """Return the bytes that go each way."""
+        found = [0] * len(self.ways)
+        for chunk, way in zip(self.chunks, self.way_of, strict=True):
+            found[way] += chunk.size_bytes
+        return found
+
     def shares(self) -> dict[str, float]:
         """Return the part of all bytes that each root adds up."""
         found: dict[str, float] = {way.root: 0.0 for way in self.ways}
-        for chunk, way in zip(self.chunks, self.way_of, strict=True):
-            found[self.ways[way].root] += chunk.size_bytes / self.size_bytes
+        for way, size_bytes in zip(self.ways, self.way_bytes(), strict=True):
+            found[way.root] += size_bytes / self.size_bytes
         return found
 
     def loads(self, overlay: Overlay) -> dict[str, float]:

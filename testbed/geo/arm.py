@@ -33,6 +33,7 @@ from testbed.net.wan import routing, underlay
 from testbed.net.wan.dynamics import Change, apply
 from testbed.net.wan.model import Wan
 from testbed.programs import ENDS_WITHIN_S, Status, beside
+from testbed.telemetry.capture import Capture, CaptureSettings
 from testbed.telemetry.events import EventLog
 from testbed.telemetry.qdisc import Qdisc
 from testbed.telemetry.tables import Writer
@@ -56,6 +57,7 @@ class WideArm:
         self.sync = SyncPlan.from_dict(plan["sync"])
         topology = underlay.topology(self.wan, plan["mtu_bytes"], self.changes)
         self.net = Emulation(topology, Transport(**plan["transport"]), CONTROLLER_PORT)
+        self.captures: dict[str, dict[str, int | bool]] = {}
         self.epoch_s = 0.0
 
     def run(self) -> None:
@@ -76,9 +78,10 @@ class WideArm:
             counters = stack.enter_context(WAN_LINKS.writer(self.out / WAN_LINKS.file))
             events = EventLog(self.out / "events.jsonl")
             stack.callback(events.close)
-            self._count("begin", controller, counters)
-            conductor = self._synchronise(overlay, events)
-            self._count("end", controller, counters)
+            with self._captures():
+                self._count("begin", controller, counters)
+                conductor = self._synchronise(overlay, events)
+                self._count("end", controller, counters)
             readings_after = self.net.read_back() + overlay.read_back()
             self._write_manifest(conductor, readings, readings_after)
             self.status.say(stage="files")
@@ -91,6 +94,20 @@ class WideArm:
         with beside("the controller", command), Client(config.control) as client:
             client.ready()
             yield client
+
+    @contextmanager
+    def _captures(self) -> Iterator[None]:
+        """Packets of chosen links, from before the first count of all links to after the last one."""
+        wanted = self.plan["capture"]
+        settings = CaptureSettings(wanted["snap_bytes"], wanted["packets"], wanted["size_bytes"])
+        running: dict[str, Capture] = {}
+        for link in wanted["links"]:
+            a, _, b = link.partition("->")
+            interface = self.net.interfaces[link_id(underlay.switch(self.wan, a), underlay.switch(self.wan, b))]
+            with self.net.inside(interface.node):
+                running[link] = Capture(link, interface.name, self.out, SCRATCH, settings)
+        yield
+        self.captures = {link: capture.stop().told() for link, capture in running.items()}
 
     def _measure(self, overlay: Overlay) -> None:
         """Every tunnel end to end, before anything else uses them."""
@@ -216,6 +233,7 @@ class WideArm:
             "python": platform.python_version(),
             "virtual_s": round(time.time() - self.epoch_s, 6),
             "sockets": conductor.sockets,
+            "captures": self.captures,
             "readings": before,
             "tunnels_after": {one["name"]: one["tunnels"] for one in after if one["of"] == "site"},
         }

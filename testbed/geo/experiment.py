@@ -18,7 +18,7 @@ from controllers.netstorm.tree import Tree as PlannedTree
 from testbed.errors import InputError
 from testbed.geo.fire import Strike, script
 from testbed.geo.keys import EACH, SystemKeys, WideScenario
-from testbed.geo.prediction import Prediction, overlay_of, predict
+from testbed.geo.prediction import Decider, Prediction, overlay_of, predict
 from testbed.net.transport import Transport
 from testbed.net.wan import dynamics, underlay
 from testbed.net.wan.build import Defaults
@@ -84,6 +84,12 @@ class WideExperiment:
             "transport": dataclasses.asdict(self.transport),
             "sync": system.sync.to_dict(),
             "watchdog_s": self.scenario.sync.watchdog,
+            "capture": {
+                "links": list(self.scenario.telemetry.capture.links),
+                "packets": self.scenario.telemetry.capture.packets,
+                "snap_bytes": self.scenario.telemetry.capture.snap_bytes,
+                "size_bytes": self.scenario.telemetry.capture.size,
+            },
             "fire": [dataclasses.astuple(one) for one in self.fire],
         }
 
@@ -102,8 +108,21 @@ def build(scenario: WideScenario, base: Path) -> WideExperiment:
         transport.congestion_control, transport.ecn, transport.rto_min * keys.scale, transport.socket_buffer
     )
     scaled = tuple(dynamics.scaled(original, changes, keys.scale))
+    _check_captured(scenario, wan)
     systems = tuple(made for system in scenario.system for made in _systems(scenario, system, wan, scaled))
+    for arm in scenario.measure.arms:
+        if arm not in {name for made in systems for name in (made.name, made.group)}:
+            known = ", ".join(system.name for system in scenario.system)
+            raise InputError("measure.arms", f"{arm} is no system", f"systems are {known}")
     return WideExperiment(scenario, wan, scaled, spoken, systems)
+
+
+def _check_captured(scenario: WideScenario, wan: Wan) -> None:
+    known = [link_name(a, b) for a, b, _ in wan.directed()]
+    links = scenario.telemetry.capture.links
+    for link in ("shared",) if links == "shared" else links:
+        if link not in known:
+            raise InputError("telemetry.capture.links", f"there is no link {link!r}", f"as in {known[0]!r}")
 
 
 def _drawn_together(wan: Wan, spread: float) -> Wan:
@@ -139,25 +158,39 @@ def _systems(
 ) -> Iterator[System]:
     if system.root not in (None, EACH, *wan.names):
         raise InputError(f"system.{system.name}.root", f"{system.root} is no site", f"sites are {', '.join(wan.names)}")
-    own = _plan(scenario, system, overlay_of(wan), None).ways[0].root if system.root == EACH else system.root
+    believed, arms = _believed(scenario, system, wan), scenario.measure.arms
+    own = _decider(scenario, system, wan, None)(believed).ways[0].root if system.root == EACH else system.root
     for root in wan.names if system.root == EACH else (system.root,):
         name = f"{system.name}-{wan.number(root)}" if system.root == EACH and root else system.name
-        plan = _plan(scenario, system, overlay_of(wan), root)
+        if arms and not {name, system.name} & set(arms):
+            continue
+        decide = _decider(scenario, system, wan, root)
+        plan = decide(believed)
         sync = _sync(scenario, system, wan, plan, root)
-        yield System(name, system.name, plan, sync, predict(scenario, wan, plan, sync, changes), root == own)
+        prediction = predict(scenario, wan, plan, sync, changes, decide if system.scheduled else None)
+        yield System(name, system.name, plan, sync, prediction, root == own)
 
 
-def _plan(scenario: WideScenario, system: SystemKeys, overlay: Overlay, root: str | None) -> Plan:
+def _believed(scenario: WideScenario, system: SystemKeys, wan: Wan) -> Overlay:
+    """The overlay on which the first plan is decided: a scheduler may take tunnels for something else."""
+    overlay, rate = overlay_of(wan), scenario.scheduler.believed
+    if rate is None or not system.scheduled:
+        return overlay
+    return overlay.with_throughputs(dict.fromkeys(overlay.by_pair, rate / scenario.wan.scale))
+
+
+def _decider(scenario: WideScenario, system: SystemKeys, wan: Wan, root: str | None) -> Decider:
+    """What a system decides for an overlay."""
     sizes, size = _sizes(scenario)
     for site in system.active:
-        if site not in overlay.nodes:
-            known = ", ".join(overlay.nodes)
+        if site not in wan.names:
+            known = ", ".join(wan.names)
             raise InputError(f"system.{system.name}.active", f"{site} is no site", f"sites are {known}")
     split = max(1, round(BIG_ARRAY_ELEMENTS / scenario.wan.scale))
     choice = Choice(
-        system.strategy, root, system.roots, system.arity, min(system.servers, len(overlay.nodes)), split, system.active
+        system.strategy, root, system.roots, system.arity, min(system.servers, len(wan.names)), split, system.active
     )
-    return choice.decide(overlay, sizes, size)
+    return lambda overlay: choice.decide(overlay, sizes, size)
 
 
 def _sizes(scenario: WideScenario) -> tuple[list[int], int]:
@@ -183,7 +216,7 @@ def _sync(scenario: WideScenario, system: SystemKeys, wan: Wan, plan: Plan, root
         port=PORT,
         chunks=tuple(chunk.elements for chunk in plan.chunks),
         policy=Policy(1, ways, plan.way_of),
-        rounds=keys.rounds,
+        rounds=scenario.rounds_of(system),
         compute_s=compute_s,
         merge_bytes_per_s=keys.merge_rate / 8 / scenario.wan.scale if keys.merge_rate else None,
         seed=scenario.measure.seed,
@@ -210,10 +243,9 @@ def _protocol(scenario: WideScenario, system: SystemKeys, wan: Wan, root: str | 
         raise InputError("scheduler.site", f"{keys.site} is no site", f"sites are {', '.join(wan.names)}")
     sizes, size = _sizes(scenario)
     number = {name: i for i, name in enumerate(wan.names)}
-    believed_bps = None if keys.believed is None else keys.believed / scale
     tunnels = (
-        Tunnel(number[one.source], number[one.target], believed_bps or one.throughput_bps, one.latency_s)
-        for one in overlay_of(wan).tunnels
+        Tunnel(number[one.source], number[one.target], one.throughput_bps, one.latency_s)
+        for one in _believed(scenario, system, wan).tunnels
     )
     return Protocol(
         tunnels=tuple(tunnels),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from testbed.capture_keys import CaptureKeys
 from testbed.part import Name, Part
 from testbed.scenario_file import read, validated
 from testbed.units import Delay, Rate, Size
@@ -71,12 +72,14 @@ class SyncKeys(Part):
     """What is synchronised, unscaled. `compute` is how long workers compute in a round, one for all or one for each
     site; `merge_rate` how fast a server adds up what its children push. When no site has ended a round for `watchdog`,
     in virtual time and unscaled, the run fails with the state of every node. The model mlp is really trained, on data
-    that is generated, at scale 1; `target` is the accuracy of which the time is asked for."""
+    that is generated, at scale 1; `target` is the accuracy of which the time is asked for. `rounds` are those of the
+    full length; `shortened` times fewer are run, one at least."""
 
     model: str = "alexnet"
     target: Annotated[float, Field(gt=0, lt=1)] = 0.8
     chunk_elements: Annotated[int, Field(ge=1000, le=100_000_000)] = CHUNK_ELEMENTS
     rounds: Annotated[int, Field(ge=1, le=10_000)] = 3
+    shortened: Annotated[float, Field(ge=1, le=10_000)] = 1.0
     compute: Delay | tuple[Delay, ...] = 0.1
     merge_rate: Rate | None = 8 * 10**9
     watchdog: Annotated[Delay, Field(gt=0)] = 7200.0
@@ -92,7 +95,8 @@ class SystemKeys(Part):
     """One way to synchronise. `root` is a site, or "each" for one run with every site as its root (not for multi-root);
     `arity` is of k-ary trees, `roots` how many roots multi-root has (none: all sites), `servers` how many a star has,
     `active` are the sites that take part in a round of steiner (the others only forward), `window` how many chunks a
-    sender of ordered-star may be ahead of the server.
+    sender of ordered-star may be ahead of the server. `rounds` are its own (none: sync.rounds): where links change,
+    slow systems need fewer to see as much of it.
 
     With `scheduler` sites ask one before every round; `awareness` (it learns throughputs and decides anew) and
     `auxiliary` (chunks go around long queues) imply it. Not for trees that use pairs without a tunnel."""
@@ -105,6 +109,7 @@ class SystemKeys(Part):
     servers: Annotated[int, Field(ge=1, le=1000)] = 1
     active: tuple[str, ...] = ()
     window: Annotated[int, Field(ge=1, le=1000)] = 2
+    rounds: Annotated[int, Field(ge=1, le=10_000)] | None = None
     scheduler: bool = False
     awareness: bool = False
     auxiliary: bool = False
@@ -158,10 +163,18 @@ class FireKeys(Part):
 
 
 class WanMeasureKeys(Part):
-    """The seed of everything that is drawn; the system that speed-ups are against (none: the first one)."""
+    """The seed of everything that is drawn; the system that speed-ups are against (none: the first one); which `arms`
+    are run, by the names of systems or, where every site is the root, of their arms (none: all)."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     baseline: str | None = None
+    arms: tuple[str, ...] = ()
+
+
+class WanTelemetryKeys(Part):
+    """Packets kept of directed links between sites, named as in "dc1->dc2"."""
+
+    capture: CaptureKeys = CaptureKeys()
 
 
 class WideScenario(Part):
@@ -176,6 +189,11 @@ class WideScenario(Part):
     scheduler: SchedulerKeys = SchedulerKeys()
     fire: FireKeys = FireKeys()
     measure: WanMeasureKeys = WanMeasureKeys()
+    telemetry: WanTelemetryKeys = WanTelemetryKeys()
+
+    def rounds_of(self, system: SystemKeys) -> int:
+        """How many rounds a system runs."""
+        return max(1, round((system.rounds or self.sync.rounds) / self.sync.shortened))
 
     @model_validator(mode="after")
     def _together(self) -> WideScenario:

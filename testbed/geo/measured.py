@@ -24,7 +24,7 @@ class Delays:
 
 
 class Pushes:
-    """Every chunk's way up, as the servers noted it."""
+    """Every chunk's way up, as the servers noted it; of a round that was begun again, in the last attempt at it."""
 
     def __init__(self, chunks: Records) -> None:
         self.arrived: dict[Key, dict[str, float]] = defaultdict(dict)
@@ -33,10 +33,15 @@ class Pushes:
         self.had: dict[tuple[int, int], float] = {}
         self.size_bytes: dict[int, int] = {}
         columns = (chunks.text("site"), chunks.text("event"), chunks.text("kind"), chunks.text("peer"))
-        counts = (chunks.counts("round"), chunks.counts("chunk"), chunks.counts("bytes"))
-        for t_s, site, event, kind, peer, round_, chunk, size_bytes in zip(
+        counts = (chunks.counts("round"), chunks.counts("attempt"), chunks.counts("chunk"), chunks.counts("bytes"))
+        last: dict[int, int] = {}
+        for round_, attempt in zip(*counts[:2], strict=True):
+            last[round_ or 0] = max(last.get(round_ or 0, 0), attempt or 0)
+        for t_s, site, event, kind, peer, round_, attempt, chunk, size_bytes in zip(
             chunks.numbers("t_s"), *columns, *counts, strict=True
         ):
+            if attempt != last[round_ or 0]:
+                continue
             key = (round_ or 0, chunk or 0, site)
             if kind == "pull":
                 if event == RECEIVED:

@@ -103,12 +103,10 @@ def _trees(axes: Axes, experiment: WideExperiment, system: System, at: Mapping[s
     tunnels = {frozenset(ends) for ends in experiment.wan.tunnels}
     shares = system.plan.shares()
     weight: dict[tuple[str, str], dict[str, float]] = {}
-    sizes = [0.0] * len(system.plan.ways)
-    for chunk, number in zip(system.plan.chunks, system.plan.way_of, strict=True):
-        sizes[number] += chunk.size_bytes / system.plan.size_bytes
-    for way, share in zip(system.plan.ways, sizes, strict=True):
+    for way, size_bytes in zip(system.plan.ways, system.plan.way_bytes(), strict=True):
         for edge in way.push.edges():
-            weight.setdefault(edge, {})[way.root] = weight.get(edge, {}).get(way.root, 0.0) + share
+            of = weight.setdefault(edge, {})
+            of[way.root] = of.get(way.root, 0.0) + size_bytes / system.plan.size_bytes
     colours = {root: style.JOBS[n % len(style.JOBS)] for n, root in enumerate(dict.fromkeys(shares))}
     for edge, by_root in weight.items():
         root = max(by_root, key=lambda one: by_root[one])

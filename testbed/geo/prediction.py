@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from controllers.netstorm import loop
+from controllers.netstorm.awareness import Settings
 from controllers.netstorm.metric import Aggregation, Delay, delays, round_s
 from controllers.netstorm.overlay import Overlay, Tunnel
-from controllers.netstorm.simulate import Change, Conditions, Outcome, simulate
+from controllers.netstorm.simulate import Change, Conditions, Outcome
 from controllers.netstorm.tree import Plan
 from testbed.geo.keys import WideScenario
 from testbed.net.wan import dynamics, routing
@@ -22,13 +24,15 @@ TUNNEL_BYTES, TUNNEL_PAD_BYTES = 60, 16
 """WireGuard's with the outer headers; it pads what it carries."""
 ACKED_SEGMENTS = 2
 """Segments that an acknowledgement is for, unless one is lost (RFC 9293, 3.8.6.3)."""
+Decider = Callable[[Overlay], Plan]
+"""What a system decides for an overlay as it takes it to be."""
 
 
 @dataclass(frozen=True)
 class Prediction:
     """How long a round takes, computing apart, in seconds: by the published metric on the links as they are first, and
-    on average over all rounds by a simulation of chunks that share links. `first` is the first round simulated,
-    `nodes` the metric's delays by root and site."""
+    on average over all rounds by a simulation of chunks that share links, in which a scheduler learns and decides as
+    it would in packets. `first` is the first round simulated, `nodes` the metric's delays by root and site."""
 
     metric_s: float
     simulated_s: float
@@ -71,9 +75,14 @@ def payload_overlay(scenario: WideScenario, wan: Wan) -> Overlay:
 
 
 def predict(
-    scenario: WideScenario, wan: Wan, plan: Plan, sync: SyncPlan, changes: Sequence[dynamics.Change]
+    scenario: WideScenario,
+    wan: Wan,
+    plan: Plan,
+    sync: SyncPlan,
+    changes: Sequence[dynamics.Change],
+    decide: Decider | None = None,
 ) -> Prediction:
-    """What is to be expected of a system."""
+    """What is to be expected of a system; `decide` is what its scheduler does again and again, if it has one."""
     payload = payload_overlay(scenario, wan)
     seen = payload.mesh(scenario.wan.routing) if plan.meshed else payload
     sizes = [0.0] * len(plan.ways)
@@ -84,9 +93,9 @@ def predict(
         added = Aggregation(child_s=8 * size_bytes / merge_bps(sync))
         rounds_s.append(round_s([way], [size_bytes], seen, added) if size_bytes else 0.0)
         nodes[way.root] = delays(way.push, seen, size_bytes, added)
-    outcomes = simulated(scenario, wan, plan, sync, changes)
-    simulated_s = sum(one.round_s for one in outcomes) / len(outcomes) - max(sync.compute_s)
-    return Prediction(max(rounds_s), simulated_s, outcomes[0], nodes)
+    first, lengths_s = simulated(scenario, wan, plan, sync, changes, decide)
+    simulated_s = sum(lengths_s) / len(lengths_s) - max(sync.compute_s)
+    return Prediction(max(rounds_s), simulated_s, first, nodes)
 
 
 def merge_bps(sync: SyncPlan) -> float:
@@ -95,24 +104,34 @@ def merge_bps(sync: SyncPlan) -> float:
 
 
 def simulated(
-    scenario: WideScenario, wan: Wan, plan: Plan, sync: SyncPlan, changes: Sequence[dynamics.Change]
-) -> list[Outcome]:
-    """All rounds, one simulated after the other, each on the links that it meets with."""
-    waiting, now_s = list(changes), 0.0
-    found: list[Outcome] = []
-    for _ in range(sync.rounds):
-        before = len(waiting)
-        while waiting and waiting[0].t_s <= now_s:
-            wan = dynamics.apply(wan, waiting.pop(0))
-        if found and not waiting and before == 0:
-            found.append(found[-1])  # nothing has changed, and nothing will
-            continue
-        later = [Change(c.t_s - now_s, c.link, c.value) for c in waiting if c.attribute == "rate_bps"]
-        conditions = Conditions(
-            ready_s=dict(zip(sync.sites, sync.compute_s, strict=True)), merge_bps=merge_bps(sync),
-            goodput=goodput(scenario), ack=acknowledged(scenario), tcp=True, changes=later,
-            rule=scenario.wan.routing,
-        )  # fmt: skip
-        found.append(simulate(overlay_of(wan), plan, conditions))
-        now_s += found[-1].round_s
-    return found
+    scenario: WideScenario,
+    wan: Wan,
+    plan: Plan,
+    sync: SyncPlan,
+    changes: Sequence[dynamics.Change],
+    decide: Decider | None,
+) -> tuple[Outcome, Sequence[float]]:
+    """The first round, and how long each of them takes, one simulated after the other on the links that it meets."""
+    rates = [Change(change.t_s, change.link, change.value) for change in changes if change.attribute == "rate_bps"]
+    conditions = Conditions(
+        ready_s=dict(zip(sync.sites, sync.compute_s, strict=True)), merge_bps=merge_bps(sync),
+        goodput=goodput(scenario), ack=acknowledged(scenario), tcp=True, rule=scenario.wan.routing,
+    )  # fmt: skip
+    system = loop.System(lambda _: plan)
+    if sync.protocol is not None and decide is not None:
+        told = sync.protocol
+        settings = Settings(
+            told.probe_bytes, look_s=told.look_s, report_change=told.report_change, decide_change=told.decide_change
+        )
+        system = loop.System(decide, told.awareness, told.paths > 0, settings)
+    overlay = overlay_of(wan)
+    believed = overlay if sync.protocol is None else planned_for(sync, overlay)
+    ran = loop.run(overlay, believed, system, sync.rounds, changes=rates, conditions=conditions)
+    return ran.first, ran.round_s
+
+
+def planned_for(sync: SyncPlan, overlay: Overlay) -> Overlay:
+    """The overlay as the scheduler of a plan takes it to be at first."""
+    assert sync.protocol is not None
+    believed = {(sync.sites[t.source], sync.sites[t.target]): t.believed_bps for t in sync.protocol.tunnels}
+    return overlay.with_throughputs(believed)

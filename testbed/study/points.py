@@ -128,6 +128,11 @@ class Point:
         return isinstance(self.scenario, Scenario) and self.scenario.cluster is not None
 
     @property
+    def has_full_length(self) -> bool:
+        """Whether it may have been shortened."""
+        return self.has_cluster or isinstance(self.scenario, WideScenario)
+
+    @property
     def needs_kernel(self) -> bool:
         """Whether it is run in guests."""
         return not (isinstance(self.scenario, Scenario) and self.scenario.engine == "fluid")
@@ -166,6 +171,12 @@ class Study:
         if not found:
             raise InputError("--point", f"{self.name} has no point {name!r}", ", ".join(at.name for at in self.points))
         return replace(self, points=tuple(found), whole=False)
+
+
+def full_length(name_or_path: str) -> tuple[str, ...]:
+    """Return the settings that give a scenario its full length."""
+    wide_area = scenario_file.is_wide(scenario_file.find(name_or_path))
+    return ("sync.shortened=1",) if wide_area else ("cluster.shortened=1",)
 
 
 def load(name_or_path: str, settings: tuple[str, ...] = ()) -> Study:

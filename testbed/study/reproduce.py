@@ -13,7 +13,6 @@ from testbed.study.points import Study
 
 PAPERS = ("cassini", "netstorm")
 PICTURES = "traffic-"  # CASSINI's pictures of traffic
-FULL = ("cluster.shortened=1",)
 
 
 def chosen(only: Sequence[str] = ()) -> list[str]:
@@ -42,14 +41,17 @@ def _meant(one: str, names: Sequence[str]) -> list[str]:
 
 
 def studies(names: Sequence[str], full: bool = False) -> tuple[Study, ...]:
-    """Return the scenarios as studies; `full` gives jobs that come and go their full length."""
-    return tuple(_study(name, full) for name in names)
+    """Return the scenarios as studies; `full` gives jobs that come and go, and wide-area runs, their full length.
+
+    Those of one point come first: they cannot be shared out, and what has many points fills the CPUs at the end.
+    """
+    return tuple(sorted((_study(name, full) for name in names), key=lambda study: len(study.points) > 1))
 
 
 def _study(name: str, full: bool) -> Study:
     study = points.load(name)
-    lengthened = full and all(point.has_cluster for point in study.points)
-    return points.load(name, FULL) if lengthened else study
+    lengthened = full and all(point.has_full_length for point in study.points)
+    return points.load(name, points.full_length(name)) if lengthened else study
 
 
 def pages(results: Path, names: Sequence[str]) -> list[Path]:

@@ -35,12 +35,14 @@ from testbed.geo.keys import WideScenario
 from testbed.jobs import TRACE_FOLDERS
 from testbed.live import Watcher
 from testbed.report.cluster.load import IDEAL
+from testbed.scenario import Scenario
 from testbed.study.points import Point
 
 FILE = "point.json"
 TELL_EVERY_S = 0.5
 AnyCampaign = Campaign | WideCampaign
 AnyOutcome = Outcome | WideOutcome
+AnyExperiment = Experiment | ClusterExperiment | WideExperiment
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def _digest(name: str, base: Path) -> str | None:
     return None
 
 
-def prepared(point: Point) -> Experiment | ClusterExperiment | WideExperiment:
+def prepared(point: Point) -> AnyExperiment:
     """Return what a point would run: on a wide-area network, or on a fabric with jobs that have places of their own or
     are scheduled."""
     if isinstance(point.scenario, WideScenario):
@@ -123,10 +125,19 @@ def prepared(point: Point) -> Experiment | ClusterExperiment | WideExperiment:
 
 
 def campaign_of(
-    point: Point, kernel: Kernel | None, results: Path, watcher: Watcher, memory_bytes: int, at_once: int | None = None
+    point: Point,
+    kernel: Kernel | None,
+    results: Path,
+    watcher: Watcher,
+    memory_bytes: int,
+    at_once: int | None = None,
+    made: AnyExperiment | None = None,
 ) -> AnyCampaign:
-    """Return the campaign that a point is, into `results/NAME`; with `at_once` arms side by side (as many as CPUs)."""
-    made = prepared(point)
+    """Return the campaign that a point is, into `results/NAME`; with `at_once` arms side by side (as many as CPUs).
+
+    made: what the point would run, where it has been prepared already.
+    """
+    made = made or prepared(point)
     rest = (results, watcher, memory_bytes, point.name, at_once or len(os.sched_getaffinity(0)))
     if isinstance(made, WideExperiment):
         assert kernel is not None  # every point that needs one was asked for it
@@ -237,8 +248,9 @@ def _campaign(task: Task) -> AnyCampaign:
             raise EnvironmentLacks(f"this worker has another kernel, {kernel.key}", "python -m testbed kernel build")
     worker = get_worker()
     at_once = max(1, len(os.sched_getaffinity(0)) // worker.state.nthreads)
-    watcher = Telling(task, _to_scheduler(worker), arms_of(task.point))
-    return campaign_of(task.point, kernel, task.results, watcher, task.memory_bytes, at_once)
+    made = prepared(task.point)
+    watcher = Telling(task, _to_scheduler(worker), arms_of(task.point, made))
+    return campaign_of(task.point, kernel, task.results, watcher, task.memory_bytes, at_once, made)
 
 
 @cache
@@ -250,10 +262,11 @@ def _to_scheduler(worker: Worker) -> Callable[[str, dict[str, Any]], None]:
     return lambda topic, message: worker.log_event(topic, message | {"worker": worker.address})
 
 
-def arms_of(point: Point) -> int:
-    """Return how many guests a point takes, one after the other where it has one CPU."""
-    if isinstance(point.scenario, WideScenario):
-        return len(prepared(point).systems)  # type: ignore[union-attr]
+def arms_of(point: Point, made: AnyExperiment) -> int:
+    """Return how many guests a point takes that has become `made`, one after the other where it has one CPU."""
+    if isinstance(made, WideExperiment):
+        return len(made.systems)
+    assert isinstance(point.scenario, Scenario)
     if point.scenario.cluster is not None:
         return 1 + sum(arm != IDEAL for arm in point.scenario.cluster.arms)
     return len(point.scenario.measure.arms)

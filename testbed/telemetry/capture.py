@@ -47,6 +47,13 @@ class Captured:
     whole: bool
     """Whether every packet is there: no limit was met, and none was lost."""
 
+    def told(self) -> dict[str, int | bool]:
+        """What a manifest says of it."""
+        return {
+            "packets": self.converted.packets, "size_bytes": self.converted.size_bytes,
+            "lost_packets": self.lost_packets, "whole": self.whole,
+        }  # fmt: skip
+
 
 class Capture:
     """One running tcpdump: made when it listens, ended by `stop`."""

@@ -19,6 +19,7 @@ NETSTORM, PLACEMENT = "controllers.netstorm", "controllers.placement"
 SDN, WORKLOADS, ENGINE, REPORT = "controllers.sdn", "workloads", "testbed.engine", "testbed.report"
 SCENARIO, SCENARIO_FILE, RESULTS = "testbed.scenario", "testbed.scenario_file", "testbed.results"
 PART, EVENT_KEYS, EVENTS = "testbed.part", "testbed.event_keys", "testbed.events"
+CAPTURE_KEYS = "testbed.capture_keys"
 EVENT_CHECKS, CONTROLLER = "testbed.event_checks", "testbed.controller"
 SCHEMA, JOBS = "testbed.schema", "testbed.jobs"
 EXPERIMENT, FIDELITY, DECIDE = "testbed.experiment", "testbed.fidelity", "testbed.decide"
@@ -51,8 +52,9 @@ ROOMS: dict[str, set[str]] = {
     PAGE: {ERRORS, UNITS, REPORT, NET, "testbed.telemetry.tables", "workloads.paramsync.records"},
     PART: set(),
     EVENT_KEYS: {PART, UNITS},
+    CAPTURE_KEYS: {PART, UNITS},
     SCENARIO_FILE: {ERRORS, FILES},
-    SCENARIO: {PART, EVENT_KEYS, SCENARIO_FILE, UNITS},
+    SCENARIO: {PART, EVENT_KEYS, CAPTURE_KEYS, SCENARIO_FILE, UNITS},
     SCHEMA: {PART, UNITS, SCENARIO},
     EVENTS: {ERRORS, EVENT_KEYS, NET, TELEMETRY},
     EVENT_CHECKS: {FIDELITY, EVENTS, TELEMETRY},
@@ -77,8 +79,8 @@ ROOMS: dict[str, set[str]] = {
     "testbed.geo.records": {TELEMETRY},
     "testbed.geo.scheduled": {"testbed.geo.records", WORKLOADS, NET, TELEMETRY},
     GEO_ARM: {ERRORS, "testbed.geo.records", "testbed.geo.scheduled", PROGRAMS, SDN, WORKLOADS, NET, TELEMETRY},
-    GEO: {ERRORS, UNITS, SCENARIO_FILE, PART, RESULTS, "testbed.geo.records", NETSTORM, WORKLOADS, NET, TELEMETRY,
-          ENGINE, CAMPAIGN, LIVE, REPORT, PAGE},
+    GEO: {ERRORS, UNITS, SCENARIO_FILE, PART, CAPTURE_KEYS, RESULTS, "testbed.geo.records", NETSTORM, WORKLOADS, NET,
+          TELEMETRY, ENGINE, CAMPAIGN, LIVE, REPORT, PAGE},
     PROFILING: {ERRORS, CASSINI, REPORT},
     PROGRESS: set(),
     LIVE: {NET},

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from testbed.errors import InputError, NotValid
 from workloads.paramsync import gradients, tensors, wire
-from workloads.paramsync.conductor import Conductor, check_sums, round_times_s, start_programs
+from workloads.paramsync.conductor import Conductor, check_sums, start_programs
 from workloads.paramsync.ledger import WORKER, Ledger, ProtocolError
 from workloads.paramsync.plan import Policy, SyncPlan, Tree, Way
 from workloads.paramsync.records import FORWARDED, MERGED, RECEIVED, SENT, ChunkEvent, RoundRecord
@@ -268,7 +268,6 @@ def test_programs_come_to_the_direct_sum(policy: Policy, tmp_path: Path) -> None
     assert len(check_sums(made, records)) == 2
     assert sorted((record.round, record.node) for record in records) == list(itertools.product(range(2), range(3)))
     assert all(record.begin_s <= record.push_s <= record.end_s for record in records)
-    assert sum(round_times_s(records)) == pytest.approx(max(r.end_s for r in records) - min(r.begin_s for r in records))
     _check_events(made, events)
 
 
@@ -290,7 +289,7 @@ def test_merging_takes_the_time_of_its_rate(tmp_path: Path) -> None:
     made = plan(Policy(1, (ALONG,), (0,)), merge_bytes_per_s=6e6, rounds=1)
     records, _ = synchronise(made, tmp_path)
     # 1.2 MB merged twice, one after the other.
-    assert next(round_times_s(records)) >= 2 * 1.2 / 6
+    assert max(one.end_s for one in records) - min(one.begin_s for one in records) >= 2 * 1.2 / 6
 
 
 def test_a_wrong_byte_is_found() -> None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -310,14 +310,3 @@ def check_sums(plan: SyncPlan, records: Sequence[RoundRecord]) -> list[str]:
                 raise NotValid(f"round {round_}: {site} holds sums {held.get(node)}, a direct sum is {wanted}")
         found.append(wanted)
     return found
-
-
-def round_times_s(records: Sequence[RoundRecord]) -> Iterator[float]:
-    """How long each round took: from the last node's end of the one before (the first: from its begin) to the last
-    node's end."""
-    rounds = sorted({record.round for record in records})
-    before_s = min(record.begin_s for record in records)
-    for round_ in rounds:
-        end_s = max(record.end_s for record in records if record.round == round_)
-        yield end_s - before_s
-        before_s = end_s

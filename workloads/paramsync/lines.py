@@ -42,7 +42,8 @@ class End:
 
 
 class Owner(Interface):
-    """Whose lines they are. All are called from threads of the lines, none while anything is locked."""
+    """Whose lines they are. All are called from threads of the lines. That a line is up or down, and that a chunk is
+    lost, is said in the order in which it happened; such a call may send, but not wait for another of the same peer."""
 
     def received(self, peer: int, header: wire.Header, payload: bytearray) -> None:
         """Take a chunk or a control message."""
@@ -91,6 +92,7 @@ class Lines:
         self._latest: dict[int, tuple[int, int]] = {}
         self._halves: dict[tuple[int, int, int], dict[int, socket.socket]] = {}
         self._busy: set[int] = set()
+        self._turns = {end.number: threading.RLock() for end in ends}  # held from a change to when the owner knows
         self._lock = threading.Lock()
 
     def listen(self) -> None:
@@ -174,7 +176,9 @@ class Lines:
                 for connection in made.values():
                     connection.close()
             else:
-                self._begin(end.number, (self._life, number), made).ended.wait()
+                session = self._begin(end.number, (self._life, number), made)
+                if session is not None:
+                    session.ended.wait()
             time.sleep(RETRY_S)
 
     def _accept(self, listener: socket.socket) -> None:
@@ -201,37 +205,43 @@ class Lines:
                 halves = self._halves.setdefault((hello.source, hello.version, hello.round), {})
                 halves[hello.chunk] = connection
                 complete = len(halves) == len(self._ends[hello.source].kinds)
-                late = (hello.version, hello.round) <= self._latest.get(hello.source, (0, 0))
                 if complete:
                     del self._halves[hello.source, hello.version, hello.round]
-            if complete and not late:
+            if complete:
                 self._begin(hello.source, (hello.version, hello.round), halves)
 
-    def _begin(self, peer: int, order: tuple[int, int], sockets: dict[int, socket.socket]) -> _Session:
-        with self._lock:
-            before = self._sessions.get(peer)
-        if before is not None:  # the other end has noticed first
-            self._end(before)
-        session = _Session(peer, sockets, {kind: SimpleQueue() for kind in sockets})
-        with self._lock:
-            self._sessions[peer], self._latest[peer] = session, order
-        self._owner.changed(peer, True)
+    def _begin(self, peer: int, order: tuple[int, int], sockets: dict[int, socket.socket]) -> _Session | None:
+        """Take up a line; None if a later one of the same peer has been taken up already."""
+        with self._turns[peer]:
+            with self._lock:
+                before, late = self._sessions.get(peer), order <= self._latest.get(peer, (0, 0))
+            if late:
+                for connection in sockets.values():
+                    connection.close()
+                return None
+            if before is not None:  # the other end has noticed first
+                self._end(before)
+            session = _Session(peer, sockets, {kind: SimpleQueue() for kind in sockets})
+            with self._lock:
+                self._sessions[peer], self._latest[peer] = session, order
+            self._owner.changed(peer, True)
         for kind in sockets:
             self._start(self._receive, session, kind)
             self._start(self._send, session, kind)
         return session
 
     def _end(self, session: _Session) -> None:
-        with self._lock:
-            if self._sessions.get(session.peer) is not session:
-                return
-            del self._sessions[session.peer]
-            lost = session.peer in self._busy
-            self._busy.discard(session.peer)
-        session.close()
-        self._owner.changed(session.peer, False)
-        if lost:
-            self._owner.sent(session.peer, None, 0.0)
+        with self._turns[session.peer]:
+            with self._lock:
+                if self._sessions.get(session.peer) is not session:
+                    return
+                del self._sessions[session.peer]
+                lost = session.peer in self._busy
+                self._busy.discard(session.peer)
+            session.close()
+            self._owner.changed(session.peer, False)
+            if lost:
+                self._owner.sent(session.peer, None, 0.0)
 
     def _receive(self, session: _Session, kind: int) -> None:
         try:
