@@ -69,10 +69,9 @@ class Silent:
 class KillingCampaign(campaign.Campaign):
     """A campaign whose arms run beside somebody who kills."""
 
-    def _run_guest(self, folder: Path, arm: str, plan: dict[str, Any], *_: object) -> dict[str, float]:
+    def _run_guest(self, folder: Path, arm: str, plan: dict[str, Any], iterations: int, *_: object) -> dict[str, float]:
         kind, _, at_s = self.source.rpartition("\n# ")[2].partition(" ")
-        folder.mkdir()
-        (folder / "plan.json").write_text(campaign.as_json(plan))
+        self._begin(folder, arm, plan, iterations, {})
         said: list[bytes] = []
         arguments = ("-m", "benchmarks.killing", kind, at_s, RESULTS_IN_GUEST)
         guest = Guest(program_job(arguments, PROJECT_IN_GUEST, write=folder), Machine(), self.kernel)

@@ -28,6 +28,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import InputError
+from testbed.events.seen import History
 from testbed.fidelity import (
     Check,
     Counters,
@@ -113,6 +114,15 @@ def test_packets_that_a_lossy_link_lost_before_its_queue_may_be_missing_and_no_m
     assert check_marks([one(5, 3, 3)], lossy)[0].ok
     assert not check_marks([one(5, 3, 2)], lossy)[0].ok
     assert not check_marks([one(5, 3, 9)], lossy)[0].ok
+
+
+def test_rules_that_a_cut_took_away_took_counts_along_but_no_switch_sends_what_it_did_not_receive() -> None:
+    cut = History(cut=True)
+    into, onwards = one(0, 9, 9, link="h1->s1"), one(5, 0, 9)
+    assert not check_marks([into, onwards], TOPOLOGY)[0].ok
+    assert check_marks([into, onwards], TOPOLOGY, cut)[0].ok
+    assert not check_marks([into, one(5, 0, 10)], TOPOLOGY, cut)[0].ok
+    assert not check_marks([one(0, 9, 9, link="s1->h1"), one(0, 0, 1, link="h1->s1")], TOPOLOGY, cut)[0].ok
 
 
 def test_many_faults_are_counted_and_three_shown() -> None:
