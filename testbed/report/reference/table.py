@@ -16,7 +16,7 @@ from testbed.report.correlation import correlations
 from testbed.report.figures.ranks import ranks
 from testbed.report.links import rows
 from testbed.report.load import arms_of
-from testbed.report.reference import pictures, systems
+from testbed.report.reference import fire, pictures, systems
 from testbed.report.study import FILE, Figures, figures, load
 
 ROWS = Path(__file__).parent / "cassini.toml"
@@ -76,7 +76,7 @@ def write(results: Path, names: Sequence[str], rows_file: Path = ROWS) -> Path:
     pages = [*_head(said, runs), *_tables(said["group"], runs)]
     if any(name == picture.scenario for name in names for picture in pictures.PICTURES):
         pages += pictures.section(place, results)
-    pages += [*_ranks(place, runs), *systems.sections(place, runs)]
+    pages += [*_ranks(place, runs), *systems.sections(place, runs), *fire.section(results, names)]
     pages += [*_plots(place, results, names), *_walls(runs, names)]
     path = place / f"{rows_file.stem if 'title' in said else 'cassini'}.md"
     path.write_text("\n".join(pages) + "\n", encoding="utf-8")
@@ -105,7 +105,7 @@ def _tables(groups: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> Iterato
 def _row(row: Mapping[str, Any], runs: Sequence[Run]) -> str:
     """Return a row. A figure that no run has says so: nothing is put in its place."""
     run = next((run for run in runs if (run.scenario, run.point) == (row["scenario"], row.get("point", ""))), None)
-    of = run.figures.get(row["figure"]) if run else None
+    of = _figure(row, run.figures) if run else None
     paper = row.get("paper")
     here = "not run" if run is None else "not measured" if of is None else shown(of)
     value = of.get("value") if of else None
@@ -113,6 +113,15 @@ def _row(row: Mapping[str, Any], runs: Sequence[Run]) -> str:
     scenario = f"`{row['scenario']}`" + (f" {row['point']}" if row.get("point") else "")
     told = row.get("unpublished", "–") if paper is None else f"{paper}"
     return f"| {row['what']} | {told} | {here} | {ratio} | {scenario} | {row.get('why', '')} |"
+
+
+def _figure(row: Mapping[str, Any], of: Figures) -> Mapping[str, Any] | None:
+    """Return the figure of a row, over another one of the same run where the row says so; None where one is missing."""
+    found = of.get(row["figure"])
+    if "over" not in row or found is None:
+        return found
+    below = of.get(row["over"])
+    return None if below is None or not below["value"] else {"value": found["value"] / below["value"]}
 
 
 def shown(of: Mapping[str, Any]) -> str:
