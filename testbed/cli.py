@@ -106,16 +106,16 @@ def reproduce(
 ) -> None:
     """Run the papers' experiments and write results/reference/cassini.md and netstorm.md, their figures beside ours.
 
+    What has run on a fabric is run at flow level too, and put beside it: results/reference/fluid.md.
     It may be stopped and begun again: runs that are there, valid and of the same scenario and code, are kept.
     """
     from testbed import show
     from testbed.engine.commands import ready_kernel
-    from testbed.study import board
+    from testbed.study import board, twins
     from testbed.study import reproduce as whole
     from testbed.study.run import Ran, StudyRun
 
-    console, names = _console(), whole.chosen(only or ())
-    ran: list[Ran] = []
+    console, names, ran = _console(), whole.chosen(only or ()), list[Ran]()
     if not report_only:
         studies = whole.studies(names, full)
         try:
@@ -124,10 +124,14 @@ def reproduce(
                     studies, ready_kernel(), results, told, keep=not fresh,
                     done=lambda study, ended: show.points(console, ended, study.title),
                 ).run()  # fmt: skip
+                fabrics = [name for name in names if name in twins.chosen(results)]
+                ran += twins.run(whole.studies(fabrics, full, twins.FLUID), results, told, keep=not fresh)
         except KeyboardInterrupt:
             console.print("stopped; what is done is kept, and is not run again")
             raise typer.Exit(130) from None
-    for path in whole.pages(results, names):
+    there = twins.chosen(results)
+    both = [twins.page(there, results)] if set(names) & set(there) else []
+    for path in (*whole.pages(results, names), *both):
         console.print(f"written: {path}", highlight=False)
     raise typer.Exit(0 if all(one.valid for one in ran) else NotValid.exit_code)
 

@@ -24,6 +24,7 @@ from testbed.fluid.workers import Beat, Crew, Ended, Worker
 from testbed.net.topology import Topology
 from testbed.telemetry.events import EventLog
 from testbed.telemetry.tables import FLOWS, ITERATIONS, MARKS, QUEUES, Value, Writer
+from workloads.models.buckets import FRAME_BYTES
 from workloads.training.plan import Conduct, JobPlan
 from workloads.training.records import Hold
 
@@ -203,7 +204,7 @@ class FluidArm:
                 file.row(*row)
 
     def _flow_rows(self, t_s: Any) -> Iterator[tuple[float, str, str, int, int, int, int]]:
-        frame_bytes = self.network.topology.mtu_bytes + 14
+        frame_bytes = self.network.topology.mtu_bytes + FRAME_BYTES
         for (link, job), trace in self.traces.of_job.items():
             size, marked = (np.rint(trace.at(name, t_s)) for name in ("bytes", "marked"))
             packets = np.rint(trace.at("packets", t_s))

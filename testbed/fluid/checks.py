@@ -13,10 +13,10 @@ from testbed.fidelity import Check, check_of
 from testbed.fluid.traces import Traces
 from testbed.net.topology import Topology
 from testbed.telemetry.tables import ITERATIONS
+from workloads.models.buckets import FRAME_BYTES, HEADER_BYTES
 from workloads.training.plan import JobPlan
 
 CLOSE = 1e-6
-HEADER_BYTES, ETHERNET_BYTES = 52, 14
 
 
 def check_arm(folder: Path, traces: Traces) -> list[Check]:
@@ -53,7 +53,7 @@ def _lost(plan: dict[str, Any], jobs: dict[str, JobPlan], topology: Topology, tr
     """Yield where a job's bytes on a watched link are not those of its plan, headers included."""
     routes = Routes(topology)
     runs = Counter(job for starts_s in plan["trials"] for job in starts_s)
-    frames = (topology.mtu_bytes + ETHERNET_BYTES) / (topology.mtu_bytes - HEADER_BYTES)
+    frames = (topology.mtu_bytes + FRAME_BYTES) / (topology.mtu_bytes - HEADER_BYTES)
     for name, job in jobs.items():
         planned: dict[str, float] = defaultdict(float)
         for (source, destination), size in job.traffic().items():

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.models.buckets import ACKNOWLEDGEMENT_BYTES, FRAME_BYTES, HEADER_BYTES
+
 Floats = NDArray[np.float64]
 FULL = 1 - 1e-9
 FEW = 10  # flows, up to which plain loops are faster than arrays
 MOST_KNOWN = 20_000  # sets of active flows whose shares are kept
-HEADER_BYTES, ETHERNET_BYTES, ACKNOWLEDGEMENT_BYTES = 52, 14, 66
-"""Of a frame beside its payload, and of the acknowledgement that each has (workloads.models.buckets)."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Sharing:
         self.links = tuple(sorted({link for flow in flows for link in (*flow.links, *flow.back)}))
         index = {link: at for at, link in enumerate(self.links)}
         self._payload_bytes = mtu_bytes - HEADER_BYTES
-        self.frame_bytes = mtu_bytes + ETHERNET_BYTES
+        self.frame_bytes = mtu_bytes + FRAME_BYTES
         shape = len(self.links), len(self.flows)
         self._connections = np.zeros(shape)
         self._back = np.zeros(shape, dtype=bool)

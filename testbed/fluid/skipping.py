@@ -7,14 +7,18 @@ cycles are skipped until a job would end or somebody comes, goes or is given oth
 
 Jobs whose iterations have nothing in common need not repeat for a very long time. Then, if asked for, a window of
 iterations stands for those that follow (a sample), before the next window is played from where the last one ended. That
-is not proven; how much of a run it is, is counted, and the error is measured against runs that skip nothing.
+is not proven; how much of a run it is, is counted, and the error is measured against runs that skip nothing. Where
+jobs are held to ticks, what is skipped is a multiple of the time after which all ticks fall as before, so that nobody's
+phase is changed.
 """
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Literal
 
 import numpy as np
@@ -27,6 +31,9 @@ DIGITS = 7  # of a second
 REPEATS = 8  # of the first window that is not proven to repeat; each one after it stands for twice as many
 MOST_REPEATS = 64
 MOST_KEPT = 4096  # earlier states that are compared with
+SAME = 1e-10  # of periods, relative
+MOST_S = 1e12
+FINEST = 10_000  # of two periods: so many times goes what they have in common into one (controllers.cassini.circle)
 
 
 @dataclass(slots=True)
@@ -98,7 +105,8 @@ class Mark:
 class Cycle:
     """What is repeated: from `begin_s` to `end_s` all jobs did what they are to do again; `since` is where they stood.
 
-    `mean_s` has each job's iteration time meanwhile, `wake_s` is when the part must be played again at the latest.
+    `mean_s` has each job's iteration time meanwhile, `wake_s` is when the part must be played again at the latest. Only
+    multiples of `step_s` may be skipped; 0: any time.
     """
 
     begin_s: float
@@ -106,6 +114,7 @@ class Cycle:
     since: dict[str, Mark]
     mean_s: dict[str, float]
     proven: bool
+    step_s: float
     wake_s: float
 
     @property
@@ -168,7 +177,7 @@ class Asleep:
         return int(passed_s / cycle.mean_s[job] + 1e-6)
 
     def _skip(self, cycle: Cycle, passed_s: float) -> None:
-        by_s = cycle.length_s * int(passed_s / cycle.length_s + 1e-9) if cycle.proven else passed_s
+        by_s = _whole(passed_s, cycle.step_s)
         if by_s <= 0:
             return
         for job, crew in self.part.crews.items():
@@ -176,7 +185,7 @@ class Asleep:
             count = round(by_s / cycle.mean_s[job]) if cycle.proven else self._count(job, by_s, cycle)
             marked = (crew.marked - since.marked) * by_s / cycle.length_s
             self.histories[job].repeat(since, count, by_s, proven=cycle.proven)
-            _move_crew(crew, by_s, count, marked, proven=cycle.proven)
+            _move_crew(crew, by_s, count, marked)
         self.part.moved(by_s)
 
     def _consider(self) -> None:
@@ -219,15 +228,31 @@ class Asleep:
             (crew.last - min(worker.iteration for worker in crew.workers) - 1) * mean_s[job]
             for job, crew in self.part.crews.items()
         )
-        longest_s = left_s if repeats is None else min(left_s, repeats * length_s)
-        if proven:
-            longest_s = length_s * int(longest_s / length_s + 1e-9)
+        step_s = length_s if proven else turn_s(self.part)
+        longest_s = _whole(left_s if repeats is None else min(left_s, repeats * length_s), step_s)
         if longest_s < length_s:
             return
-        self.cycle = Cycle(begin_s, now_s, since, mean_s, proven, now_s + longest_s)
+        self.cycle = Cycle(begin_s, now_s, since, mean_s, proven, step_s, now_s + longest_s)
 
 
-def _move_crew(crew: Crew, by_s: float, count: int, marked: float, *, proven: bool) -> None:
+def _whole(span_s: float, step_s: float) -> float:
+    """Return the largest multiple of a step that a span has room for; the span itself where the step is 0."""
+    return step_s * int(span_s / step_s + 1e-9) if step_s else span_s
+
+
+def turn_s(part: Part) -> float:
+    """Return the time after which the ticks of all held jobs fall as they do now: 0 where nobody is held, and more
+    than any span where periods have nothing in common."""
+    beats = [worker.beat for crew in part.crews.values() for worker in crew.workers if worker.beat is not None]
+    periods_s = sorted({beat.hold.period_s for beat in beats})
+    if not periods_s:
+        return 0.0
+    ratios = [Fraction(period_s / periods_s[0]).limit_denominator(FINEST) for period_s in periods_s]
+    exact = all(abs(ratio * periods_s[0] / one - 1) < SAME for ratio, one in zip(ratios, periods_s, strict=True))
+    return periods_s[0] * math.lcm(*(ratio.numerator for ratio in ratios)) if exact else MOST_S
+
+
+def _move_crew(crew: Crew, by_s: float, count: int, marked: float) -> None:
     crew.marked += marked
     for worker in crew.workers:
         worker.iteration += count
@@ -238,7 +263,7 @@ def _move_crew(crew: Crew, by_s: float, count: int, marked: float, *, proven: bo
         worker.up_begin_s += by_s if worker.up_begin_s else 0.0
         worker.wake_s = None if worker.wake_s is None else worker.wake_s + by_s
         if worker.beat is not None:
-            worker.beat = _later(worker.beat, by_s) if proven else worker.beat.moved(by_s)
+            worker.beat = _later(worker.beat, by_s)
 
 
 def _later(beat: Beat, by_s: float) -> Beat:

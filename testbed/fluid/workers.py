@@ -42,10 +42,6 @@ class Beat:
         begin_s, self.tick, held_s, lost_s = pace.next_begin(ready_s, tick, *terms)
         return begin_s, held_s, lost_s
 
-    def moved(self, by_s: float) -> Beat:
-        """Return the same ticks, all of them later."""
-        return Beat(Hold(self.hold.start_s + by_s, self.hold.period_s, self.hold.tolerance), self.tick)
-
 
 @dataclass(slots=True)
 class Ended:

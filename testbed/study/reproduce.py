@@ -40,18 +40,18 @@ def _meant(one: str, names: Sequence[str]) -> list[str]:
     return found
 
 
-def studies(names: Sequence[str], full: bool = False) -> tuple[Study, ...]:
+def studies(names: Sequence[str], full: bool = False, settings: tuple[str, ...] = ()) -> tuple[Study, ...]:
     """Return the scenarios as studies; `full` gives jobs that come and go, and wide-area runs, their full length.
 
     Those of one point come first: they cannot be shared out, and what has many points fills the CPUs at the end.
     """
-    return tuple(sorted((_study(name, full) for name in names), key=lambda study: len(study.points) > 1))
+    return tuple(sorted((_study(name, full, settings) for name in names), key=lambda study: len(study.points) > 1))
 
 
-def _study(name: str, full: bool) -> Study:
-    study = points.load(name)
+def _study(name: str, full: bool, settings: tuple[str, ...]) -> Study:
+    study = points.load(name, settings)
     lengthened = full and all(point.has_full_length for point in study.points)
-    return points.load(name, points.full_length(name)) if lengthened else study
+    return points.load(name, (*points.full_length(name), *settings)) if lengthened else study
 
 
 def pages(results: Path, names: Sequence[str]) -> list[Path]:

@@ -1,33 +1,22 @@
 """Twins of runs in packets: the same scenarios at flow level, in results/fluid, and the page that compares them.
 
-`reproduce` calls `run` and `page` after its own runs.
+`reproduce` makes them after its own runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from testbed import scenario_file
-from testbed.errors import OrreryError
-from testbed.live import Watcher
 from testbed.report.reference import fluid
-from testbed.study import points, work
+from testbed.study.board import Lines
+from testbed.study.points import Study
+from testbed.study.run import Ran, StudyRun
 
 FLUID = ("engine=fluid",)
-
-
-class Silent(Watcher):
-    """A watcher that shows nothing: a twin takes seconds."""
-
-    def arm(self, arm: str, iterations: int) -> None:
-        """Show nothing."""
-
-    def message(self, arm: str, message: dict[str, object]) -> None:
-        """Show nothing."""
-
-    def stage(self, text: str) -> None:
-        """Show nothing."""
+SUMMARY = "summary.json"
 
 
 def chosen(results: Path, only: Sequence[str] = ()) -> list[str]:
@@ -41,25 +30,24 @@ def chosen(results: Path, only: Sequence[str] = ()) -> list[str]:
     return [name for name in there if not only or name in only]
 
 
-def run(names: Sequence[str], results: Path, told: Callable[[str], None]) -> list[str]:
-    """Run the twin of every point that has a run in packets; return the names of those that are not valid."""
-    missed = []
-    for name in names:
-        study = points.load(name, FLUID)
-        below = results / fluid.TWINS / name if study.varied else results / fluid.TWINS
-        for point in study.points:
-            place = f"{name}/{point.name}" if study.varied else point.name
-            if not (results / place / "summary.json").is_file():
-                continue
-            try:
-                outcome = work.alone(point, None, below, Silent(), 0)
-            except OrreryError as error:
-                told(f"{place}: {error}")
-                missed.append(place)
-                continue
-            told(f"{place}: {outcome.wall_s['whole']['total']:.1f} s of wall time")
-            missed += [] if outcome.valid else [place]
-    return missed
+def of(studies: Sequence[Study], results: Path) -> list[Study]:
+    """Return studies with those of their points that have a run in packets, without the studies that have none."""
+    found = []
+    for study in studies:
+        folder = results / study.name
+        there = [at for at in study.points if ((folder / at.name if study.varied else folder) / SUMMARY).is_file()]
+        if there:
+            found.append(replace(study, points=tuple(there), whole=False))
+    return found
+
+
+def run(studies: Sequence[Study], results: Path, told: Lines, *, keep: bool = True) -> list[Ran]:
+    """Run every point that has a run in packets; a valid twin of the same code is not run again, unless not `keep`.
+
+    studies: at flow level, as of `reproduce.studies` with the setting FLUID. Raises as StudyRun.run.
+    """
+    made = tuple(of(studies, results))
+    return StudyRun(made, None, results / fluid.TWINS, told, keep=keep, tidy=False).run() if made else []
 
 
 def page(names: Sequence[str], results: Path) -> Path:

@@ -26,13 +26,16 @@ from testbed.fluid.arm import Network
 from testbed.fluid.cluster import Remembering, run_cluster_arm
 from testbed.fluid.conductor import FluidConductor
 from testbed.fluid.interleaving import GroupedCassini
-from testbed.fluid.skipping import History, Skipping
+from testbed.fluid.part import Part
+from testbed.fluid.sharing import Sharing
+from testbed.fluid.skipping import History, Skipping, turn_s
 from testbed.net import fabrics
 from testbed.net.scale import Original, Scaling
 from testbed.report.cluster.load import HISTORIES_FILE
 from workloads.training.plan import Bucket, JobPlan, data_parallel
 from workloads.training.records import Hold, IterationRecord
 
+MTU = 9000
 SETTINGS = Scaling(Original(rate_bps=10**9, host_delay_s=0.0)).settings
 DUMBBELL = fabrics.build("dumbbell(3)", SETTINGS)
 
@@ -127,6 +130,46 @@ def test_samples_come_close_to_what_is_played(one_s: float, two_s: float, size_b
         assert sampled[name][1].done == played[name][1].done
         means = [float(np.mean(of[name][1].closed())) for of in (played, sampled)]
         assert means[1] == pytest.approx(means[0], rel=0.05)
+
+
+def test_samples_leave_held_jobs_on_their_ticks() -> None:
+    """Periods whose perimeter (2.4 s) is longer than a window: what is skipped is a multiple of it."""
+    holds = {"a": Hold(0.01, 0.15), "b": Hold(0.05, 0.16)}
+    jobs = [(job(name, at, 0.1, 2 * 10**6, 900), 0.0, hold) for at, (name, hold) in enumerate(holds.items(), 1)]
+    # A third one that nobody holds, and that has nothing in common with them, so that nothing is ever proven.
+    jobs.append((job("c", 3, 0.0777, 10**6, 1500), 0.0, None))
+    begins: dict[str, list[float]] = {name: [] for name in holds}
+    conductor = FluidConductor(Network(DUMBBELL, True, True, 16e6), "sampled", 8)
+    conductor.on_record = lambda record: begins[record.job].append(record.begin_s)
+    conductor.gather([plan for plan, _, _ in jobs])
+    for plan, at_s, hold in jobs:
+        conductor.start(plan.name, at_s, plan.iterations, hold)
+    for _ in jobs:
+        done = conductor.wait()
+        assert done is not None
+        conductor.release(done.job)
+    histories = {name: history for name, _, history in conductor.finished}
+    for name, hold in holds.items():
+        assert histories[name].sampled > 300
+        assert histories[name].done == 900
+        off = [(begin_s - hold.start_s) / hold.period_s for begin_s in begins[name]]
+        assert off == pytest.approx([round(one) for one in off], abs=1e-4)
+
+
+def test_ticks_fall_as_before_after_the_perimeter_of_their_periods() -> None:
+    def after_s(*periods_s: float) -> float:
+        conductor = FluidConductor(Network(DUMBBELL, True, True, 16e6), "none", 8)
+        for at, period_s in enumerate(periods_s, 1):
+            conductor.gather([job(f"j{at}", at, 0.1, 10**6, 9)])
+            conductor.start(f"j{at}", 0.0, 9, Hold(0.0, period_s) if period_s else None)
+        part = Part(Sharing({}, [], MTU), 0.0)
+        part.crews = {name: placed.crew for name, placed in conductor._jobs.items()}
+        return turn_s(part)
+
+    assert after_s(0.0) == 0.0
+    assert after_s(0.0, 0.3) == 0.3
+    assert after_s(1.03 * 0.255, 1.03 * 0.300, 1.03 * 0.200) == pytest.approx(1.03 * 15.3)
+    assert after_s(0.3, 0.1 * 2**0.5) > 1e9
 
 
 def test_records_of_held_jobs_are_told_and_progress_is_known_while_skipping() -> None:

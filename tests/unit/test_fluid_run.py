@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
-from testbed import experiment, scenario
+from testbed import cli, experiment, scenario
 from testbed.errors import InputError
 from testbed.fluid.arm import run_arm
 from testbed.fluid.checks import check_arm
@@ -111,27 +112,65 @@ def test_runs_are_put_beside_their_twins_and_what_misses_is_said(run: Path, tmp_
     assert twin.worst.off == 0
     assert twin.reversed == []
     summary = json.loads((run / "summary.json").read_text())
-    for job in summary["arms"]["cassini"]["jobs"].values():
-        job["iteration_s"]["mean"]["value"] *= 2
+    summary["arms"]["cassini"]["iteration_s"]["mean"]["value"] *= 2
     (tmp_path / "smoke" / "summary.json").write_text(json.dumps(summary))
     (twin,) = fluid.twins(tmp_path, ["smoke"])
     assert twin.worst.name == "cassini"
     assert twin.worst.off == pytest.approx(-0.5)
     assert twin.reversed == [("together", "cassini")]
     text = twins.page(["smoke"], tmp_path).read_text()
-    assert "-50.0% **beyond 5 %** | together before cassini in packets only" in text
+    assert "-50.0% **beyond 5 %** | **together before cassini in packets, the other way round here**" in text
     assert "2 of 3 arms are within 5%" in text
     (tmp_path / "fluid" / "smoke" / "manifest.json").unlink()
     assert "has a twin" in twins.page(["smoke"], tmp_path).read_text()
 
 
-def test_twins_are_run_of_what_is_there(run: Path, tmp_path: Path) -> None:
+def seen(*trials_s: float) -> fluid.Seen:
+    return fluid.Seen(sum(trials_s) / len(trials_s), trials_s, 0.0)
+
+
+def two(fast: tuple[fluid.Seen, fluid.Seen], slow: tuple[fluid.Seen, fluid.Seen]) -> fluid.Twin:
+    return fluid.Twin("two", (fluid.Arm("fast", *fast), fluid.Arm("slow", *slow)))
+
+
+def test_arms_whose_trials_differ_as_much_as_they_do_have_no_order() -> None:
+    sure, unsure = (
+        (seen(0.200, 0.201, 0.199), seen(0.220, 0.221, 0.219)),
+        (seen(0.20, 0.18, 0.22), seen(0.22, 0.25, 0.2)),
+    )
+    twin = two((sure[0], unsure[0]), (sure[1], unsure[1]))
+    assert twin.ordered == twin.level == [("fast", "slow")]
+    assert twin.reversed == twin.unseen == []
+    mirrored = two((unsure[0], sure[0]), (unsure[1], sure[1]))
+    assert mirrored.ordered == []
+    assert mirrored.unseen == [("fast", "slow")]
+    assert two((sure[0], sure[1]), (sure[1], sure[0])).reversed == [("fast", "slow")]
+    assert two((seen(0.2), seen(0.2)), (seen(0.203), seen(0.203))).ordered == []  # one and a half per cent are nothing
+    assert two((seen(0.2), seen(0.2)), (seen(0.21), seen(0.21))).ordered == [("fast", "slow")]  # no spread is known
+
+
+def test_the_doubt_of_two_means_is_welch_s() -> None:
+    """The textbook's numbers: variances 0.0004 and 0.0001 of three each, 2.94 degrees of freedom, t = 3.21."""
+    one, other = (0.10, 0.12, 0.14), (0.30, 0.31, 0.32)
+    assert fluid._doubt_s(one, other) == pytest.approx(3.21 * (0.0005 / 3) ** 0.5, rel=0.01)
+    assert fluid._doubt_s(one, (0.3,)) == pytest.approx(4.303 * (0.0004 / 3) ** 0.5, rel=0.001)
+
+
+def test_twins_are_run_of_what_is_there_and_kept(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(run, tmp_path / "smoke")
     assert twins.chosen(tmp_path) == ["smoke"]
     assert twins.chosen(tmp_path, ["two-jobs"]) == []
     with pytest.raises(InputError):
         twins.chosen(tmp_path, ["no-such"])
-    told: list[str] = []
-    assert twins.run(["smoke"], tmp_path, told.append) == []
+    monkeypatch.setattr(sys, "argv", ["testbed", "twins", "--only", "smoke", "--results", str(tmp_path)])
+    for told in ("smoke: valid", "1 points, 1 of them kept from before"):
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        said = capsys.readouterr().out
+        assert told in said
+        assert "fluid.md" in said
     assert (tmp_path / "fluid" / "smoke" / "summary.json").is_file()
-    assert told[0].startswith("smoke: ")
+    assert "3 of 3 arms are within 5%" in (tmp_path / "reference" / "fluid.md").read_text()

@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from testbed.report.reference import growth
+from testbed.report.stats import CONFIDENCE
 
 TWINS = "fluid"
 PAGE = "fluid.md"
@@ -19,6 +26,7 @@ CLOSE = 0.05
 """How far a mean iteration time may be from that in packets."""
 APART = 0.02
 """Arms closer than this are equal: their order says nothing."""
+SNAPSHOTS = "cassini-snapshot-"
 
 ABOUT = """\
 The fluid engine (docs/fluid.md) runs the scenarios of this project without packets. Here every valid run in packets
@@ -36,19 +44,43 @@ windows and acknowledgements, of which a fluid has none.
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What a run has of an arm: its mean iteration time in s, that of each trial, and CE packets per iteration."""
+
+    mean_s: float
+    trials_s: tuple[float, ...]
+    ce: float
+
+    def before(self, other: Seen) -> bool:
+        """Return whether this arm is faster: by more than APART, and by more than what trials differ by.
+
+        That is Welch's test at 95 %: an arm of one trial counts as known exactly, since nothing is known of its spread.
+        """
+        return self.mean_s * (1 + APART) < other.mean_s - _doubt_s(self.trials_s, other.trials_s)
+
+
+def _doubt_s(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return half the 95 % interval of the difference between the means of two arms, in s."""
+    parts = [(np.var(of, ddof=1) / len(of), len(of) - 1) for of in (one, other) if len(of) > 1]
+    variance = sum(part for part, _ in parts)
+    if variance == 0:
+        return 0.0
+    freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
+    return float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom) * math.sqrt(variance))
+
+
+@dataclass(frozen=True)
 class Arm:
-    """One arm of a run and of its twin: mean iteration times in s, CE packets per iteration."""
+    """One arm of a run and of its twin."""
 
     name: str
-    packets_s: float
-    fluid_s: float
-    packets_ce: float
-    fluid_ce: float
+    packets: Seen
+    fluid: Seen
 
     @property
     def off(self) -> float:
         """How much longer an iteration of the fluid takes, relative."""
-        return self.fluid_s / self.packets_s - 1
+        return self.fluid.mean_s / self.packets.mean_s - 1
 
 
 @dataclass(frozen=True)
@@ -64,29 +96,55 @@ class Twin:
         return max(self.arms, key=lambda arm: abs(arm.off))
 
     @property
-    def ordered(self) -> list[tuple[Arm, Arm]]:
-        """Pairs of arms that differ by more than APART in packets, the faster one first."""
-        compared = [arm for arm in self.arms if arm.name not in LEFT_OUT]
-        pairs = itertools.permutations(compared, 2)
-        return [(one, other) for one, other in pairs if one.packets_s < other.packets_s / (1 + APART)]
+    def pairs(self) -> list[tuple[Arm, Arm]]:
+        """Every two arms that are compared, both ways."""
+        return list(itertools.permutations([arm for arm in self.arms if arm.name not in LEFT_OUT], 2))
+
+    @property
+    def ordered(self) -> list[tuple[str, str]]:
+        """Pairs of arms that are told apart in packets, the faster one first."""
+        return [(one.name, other.name) for one, other in self.pairs if one.packets.before(other.packets)]
 
     @property
     def reversed(self) -> list[tuple[str, str]]:
-        """Those of them that are the other way round in the fluid."""
-        return [(one.name, other.name) for one, other in self.ordered if one.fluid_s > other.fluid_s]
+        """Those of them that the fluid tells apart the other way round."""
+        return [(one.name, other.name) for one, other in self._apart() if other.fluid.before(one.fluid)]
+
+    @property
+    def level(self) -> list[tuple[str, str]]:
+        """Those of them that the fluid does not tell apart."""
+        return [
+            (one.name, other.name)
+            for one, other in self._apart()
+            if not one.fluid.before(other.fluid) and not other.fluid.before(one.fluid)
+        ]
+
+    @property
+    def unseen(self) -> list[tuple[str, str]]:
+        """Pairs that only the fluid tells apart, its faster one first."""
+        return [
+            (one.name, other.name)
+            for one, other in self.pairs
+            if one.fluid.before(other.fluid)
+            and not one.packets.before(other.packets)
+            and not other.packets.before(one.packets)
+        ]
+
+    def _apart(self) -> list[tuple[Arm, Arm]]:
+        return [(one, other) for one, other in self.pairs if one.packets.before(other.packets)]
 
 
 def twin_of(name: str, packets: Path, fluid: Path) -> Twin | None:
     """Return a run beside its twin; None where either is not there, is not valid, or they have no arm in common."""
-    one, other = _means(packets), _means(fluid)
+    one, other = _seen(packets), _seen(fluid)
     if one is None or other is None:
         return None
-    arms = tuple(Arm(arm, one[arm][0], other[arm][0], one[arm][1], other[arm][1]) for arm in one if arm in other)
+    arms = tuple(Arm(arm, one[arm], other[arm]) for arm in one if arm in other)
     return Twin(name, arms) if arms else None
 
 
-def _means(folder: Path) -> dict[str, tuple[float, float]] | None:
-    """Return (mean iteration time, CE packets per iteration) of every arm; the mean over jobs."""
+def _seen(folder: Path) -> dict[str, Seen] | None:
+    """Return what a run has of every arm; None where there is no valid run."""
     try:
         summary: Mapping[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         valid = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["valid"]
@@ -96,12 +154,8 @@ def _means(folder: Path) -> dict[str, tuple[float, float]] | None:
         return None
     found = {}
     for name, arm in summary["arms"].items():
-        ce = arm["ce_packets_per_iteration"]["value"] or 0.0
-        if summary.get("kind") == "cluster":
-            found[name] = arm["iteration_s"]["mean"]["value"], ce
-        else:
-            jobs = arm["jobs"].values()
-            found[name] = sum(job["iteration_s"]["mean"]["value"] for job in jobs) / len(jobs), ce
+        mean_s, ce = arm["iteration_s"]["mean"]["value"], arm["ce_packets_per_iteration"]["value"] or 0.0
+        found[name] = Seen(mean_s, tuple(arm["trial_mean_s"]), ce)
     return found
 
 
@@ -121,7 +175,8 @@ def write(results: Path, names: Sequence[str]) -> Path:
     """Write results/reference/fluid.md of the runs that are there; return its path."""
     path = results / "reference" / PAGE
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(page(twins(results, names))) + "\n", encoding="utf-8")
+    lines = [*page(twins(results, names)), *growth.section(path.parent, results)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
@@ -131,24 +186,46 @@ def page(found: Sequence[Twin]) -> Iterator[str]:
     if not found:
         yield "No run in packets has a twin: `python -m testbed twins`."
         return
-    arms = [arm for twin in found for arm in twin.arms]
-    within = sum(abs(arm.off) <= CLOSE for arm in arms)
-    told = [twin for twin in found if twin.ordered]
-    alike = sum(not twin.reversed for twin in told)
-    yield f"{within} of {len(arms)} arms are within {CLOSE:.0%}; in {alike} of {len(told)} runs with arms"
-    yield f"that differ by more than {APART:.0%} they are in the same order."
-    yield ""
+    yield from _sums(found)
     yield "| run | arm: packets / fluid (ms), difference | furthest off | order of arms | CE: packets / fluid |"
     yield "|---|---|--:|---|---|"
     for twin in found:
         times = "; ".join(map(_times, twin.arms))
         marked = [arm for arm in twin.arms if arm.name not in LEFT_OUT]
-        marks = "; ".join(f"{arm.name} {arm.packets_ce:.0f} / {arm.fluid_ce:.0f}" for arm in marked)
-        order = "; ".join(f"{one} before {other} in packets only" for one, other in twin.reversed)
-        order = order or ("the same" if twin.ordered else "–")
+        marks = "; ".join(f"{arm.name} {arm.packets.ce:.0f} / {arm.fluid.ce:.0f}" for arm in marked)
         off = f"{twin.worst.off:+.1%}" + ("" if abs(twin.worst.off) <= CLOSE else " **beyond 5 %**")
-        yield f"| `{twin.name}` | {times} | {off} | {order} | {marks} |"
+        yield f"| `{twin.name}` | {times} | {off} | {_order(twin)} | {marks} |"
+
+
+def _sums(found: Sequence[Twin]) -> Iterator[str]:
+    """Yield what the rows come to."""
+    arms = [arm for twin in found for arm in twin.arms]
+    snapshots = [arm for twin in found if twin.name.startswith(SNAPSHOTS) for arm in twin.arms]
+    for what, of in (("arms", arms), ("arms of CASSINI's snapshots", snapshots)):
+        if of:
+            most = max(abs(arm.off) for arm in of)
+            within = sum(abs(arm.off) <= CLOSE for arm in of)
+            yield f"- {within} of {len(of)} {what} are within {CLOSE:.0%}, the furthest {most:.1%} off."
+    told = sum(len(twin.ordered) for twin in found)
+    kinds = {"reversed": "reversed", "level": "not told apart"}
+    missed = {kind: sum(len(getattr(twin, kind)) for twin in found) for kind in kinds}
+    rest = ", ".join(f"{missed[kind]} {said}" for kind, said in kinds.items())
+    same = told - sum(missed.values())
+    yield f"- Of {told} pairs of arms that packets tell apart, {same} are in the same order, {rest}."
+    runs = [twin for twin in found if twin.ordered]
+    whole = sum(not twin.reversed and not twin.level for twin in runs)
+    yield f"- In {whole} of {len(runs)} runs with such pairs the whole order is the same."
+    yield ""
+
+
+def _order(twin: Twin) -> str:
+    """Return what is to be said of the order of a run's arms."""
+    said = [f"**{one} before {other} in packets, the other way round here**" for one, other in twin.reversed]
+    said += [f"{one} before {other} in packets, not told apart here" for one, other in twin.level]
+    same = [] if twin.reversed or twin.level or not twin.ordered else ["the same"]
+    said += [f"{one} before {other} here, not told apart in packets" for one, other in twin.unseen]
+    return "; ".join([*same, *said]) or "–"
 
 
 def _times(arm: Arm) -> str:
-    return f"{arm.name} {1e3 * arm.packets_s:.1f} / {1e3 * arm.fluid_s:.1f}, {arm.off:+.1%}"
+    return f"{arm.name} {1e3 * arm.packets.mean_s:.1f} / {1e3 * arm.fluid.mean_s:.1f}, {arm.off:+.1%}"
