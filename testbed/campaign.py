@@ -69,6 +69,8 @@ class Campaign:
     """The run's folder in `results`; that of the scenario's name without."""
     at_once: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     """How many arms run side by side."""
+    drawn: bool = True
+    """Whether plots and a page are made; `report` makes them later."""
     guests: list[Guest] = field(default_factory=list)
     stopped: Event = field(default_factory=Event)
 
@@ -229,8 +231,9 @@ class Campaign:
             ("validation.json", outcome.validation),
         ):
             (folder / file).write_text(as_json(content))
-        draw.draw_all(folder, setting)
-        page.write(folder)
+        if self.drawn:
+            draw.draw_all(folder, setting)
+            page.write(folder)
         return outcome
 
     def _checks(self, folder: Path) -> dict[str, list[Check]]:

@@ -93,8 +93,9 @@ class ClusterCampaign(Campaign):
             ("validation.json", outcome.validation),
         ):
             (folder / file).write_text(as_json(content))
-        figures.draw_cluster(folder, self.setting)
-        page.write(folder)
+        if self.drawn:
+            figures.draw_cluster(folder, self.setting)
+            page.write(folder)
         return outcome
 
     def _checks(self, folder: Path) -> dict[str, list[Check]]:

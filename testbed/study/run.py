@@ -81,6 +81,8 @@ class StudyRun:
     keep: bool = False
     tidy: bool = True
     metrics: bool = False
+    drawn: bool = True
+    """Whether every point has plots and a page."""
     pool: pools.Pool | None = None
     """What makes the cluster; one of this machine without."""
     work: Callable[[Task], Ended] = work.run_point
@@ -106,7 +108,8 @@ class StudyRun:
                     ran[study.name, point.name] = Ran(_named(study), point, at / point.name, ended, kept=True)
                 else:
                     results = at.resolve()
-                    tasks.append(Task(_named(study), point, results, self.kernel, code, self.memory_bytes, token))
+                    on = self.kernel, code, self.memory_bytes, token, self.drawn
+                    tasks.append(Task(_named(study), point, results, *on))
         self.teller.begin(len(ran) + len(tasks), len(ran))
         for study in self.studies:
             self._conclude(study, ran)

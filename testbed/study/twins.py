@@ -44,10 +44,12 @@ def of(studies: Sequence[Study], results: Path) -> list[Study]:
 def run(studies: Sequence[Study], results: Path, told: Lines, *, keep: bool = True) -> list[Ran]:
     """Run every point that has a run in packets; a valid twin of the same code is not run again, unless not `keep`.
 
-    studies: at flow level, as of `reproduce.studies` with the setting FLUID. Raises as StudyRun.run.
+    studies: at flow level, as of `reproduce.studies` with the setting FLUID. Twins have no plots and no pages of their
+    own; `report` makes them. Raises as StudyRun.run.
     """
     made = tuple(of(studies, results))
-    return StudyRun(made, None, results / fluid.TWINS, told, keep=keep, tidy=False).run() if made else []
+    where = results / fluid.TWINS
+    return StudyRun(made, None, where, told, keep=keep, tidy=False, drawn=False).run() if made else []
 
 
 def page(names: Sequence[str], results: Path) -> Path:

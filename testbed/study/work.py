@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -49,7 +49,8 @@ AnyExperiment = Experiment | ClusterExperiment | WideExperiment
 class Task:
     """A point to run: into the folder `results`, on `kernel`, by the code that has the hash `code`.
 
-    `study` names its study; `sweep` is of all tasks that are told of, and stopped, together.
+    `study` names its study; `sweep` is of all tasks that are told of, and stopped, together. `drawn`: see
+    testbed.campaign.Campaign.
     """
 
     study: str
@@ -59,6 +60,7 @@ class Task:
     code: str
     memory_bytes: int
     sweep: str
+    drawn: bool = True
 
     @property
     def name(self) -> str:
@@ -250,7 +252,8 @@ def _campaign(task: Task) -> AnyCampaign:
     at_once = max(1, len(os.sched_getaffinity(0)) // worker.state.nthreads)
     made = prepared(task.point)
     watcher = Telling(task, _to_scheduler(worker), arms_of(task.point, made))
-    return campaign_of(task.point, kernel, task.results, watcher, task.memory_bytes, at_once, made)
+    campaign = campaign_of(task.point, kernel, task.results, watcher, task.memory_bytes, at_once, made)
+    return campaign if task.drawn or isinstance(campaign, WideCampaign) else replace(campaign, drawn=False)
 
 
 @cache
