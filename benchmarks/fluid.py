@@ -53,6 +53,7 @@ class Played:
 class Error:
     """Mean iteration time of every job with skipping, relative to that without: the mean and the largest difference."""
 
+    arm: str
     skipping: str
     jobs: int
     mean: float
@@ -101,16 +102,19 @@ def apart(name: str, settings: tuple[str, ...]) -> Played:
         return one.submit(play, name, settings).result()[0]
 
 
-def errors(jobs: int = HOUR_JOBS) -> list[Error]:
-    """Return what is lost by skipping, over one hour of arrivals."""
-    settings = (f"cluster.jobs={jobs}",)
-    whole, exact = play(DAY, (*settings, "cluster.skipping=none"))
-    found = [Error("none", jobs, 0.0, 0.0, 0.0, whole.cpu_s)]
+def errors(jobs: int = HOUR_JOBS, arms: tuple[ClusterArm, ...] = ("themis", "themis+cassini")) -> list[Error]:
+    """Return what is lost by skipping, over one hour of arrivals, where nobody is held to ticks and where jobs are."""
+    return [error for arm in arms for error in _errors(arm, (f"cluster.jobs={jobs}", f'cluster.arms=["{arm}"]'), jobs)]
+
+
+def _errors(arm: ClusterArm, settings: tuple[str, ...], jobs: int) -> list[Error]:
+    whole, exact = play(DAY, (*settings, "cluster.skipping=none"), arm)
+    found = [Error(arm, "none", jobs, 0.0, 0.0, 0.0, whole.cpu_s)]
     for skipping in ("periodic", "sampled"):
-        played, means = play(DAY, (*settings, f"cluster.skipping={skipping}"))
+        played, means = play(DAY, (*settings, f"cluster.skipping={skipping}"), arm)
         off = np.array([means[job] / exact[job] - 1 for job in exact])
         share = (played.proven + played.sampled) / (played.played + played.proven + played.sampled)
-        found.append(Error(skipping, jobs, float(off.mean()), float(np.abs(off).max()), share, played.cpu_s))
+        found.append(Error(arm, skipping, jobs, float(off.mean()), float(np.abs(off).max()), share, played.cpu_s))
     return found
 
 
@@ -120,6 +124,7 @@ def table(whole: Played, sizes: list[Played], lost: list[Error]) -> str:
     body = [_row("a day", whole), *(_row("growth", one) for one in sizes)]
     errors_head = [
         "an hour of cluster-day",
+        "skipping",
         "jobs",
         "mean, signed",
         "largest of a job",
@@ -127,7 +132,13 @@ def table(whole: Played, sizes: list[Played], lost: list[Error]) -> str:
         "CPU (s)",
     ]
     errors_body = [
-        [one.skipping, str(one.jobs), *map(_share, (one.mean, one.worst, one.share_skipped)), f"{one.cpu_s:.1f}"]
+        [
+            one.arm,
+            one.skipping,
+            str(one.jobs),
+            *map(_share, (one.mean, one.worst, one.share_skipped)),
+            f"{one.cpu_s:.1f}",
+        ]
         for one in lost
     ]
     return rows(head, body) + "\n" + rows(errors_head, errors_body)

@@ -19,7 +19,5 @@ html_theme = "furo"
 html_title = "Orrery"
 html_copy_source = False
 html_show_sphinx = False
-# Names of files of the repository that pages link to, and which are no pages.
-suppress_warnings = ["myst.xref_missing"]
 
 generate.write(HERE / "reference")

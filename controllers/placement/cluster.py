@@ -104,7 +104,8 @@ class Cluster:
         self._servers, self._scheduler, self._rules = tuple(servers), scheduler, rules
         self._plugin, self._seed = plugin, seed
         self._coming = sorted(jobs, key=lambda job: (job.arrival_s, job.name))
-        room = sum(server.accelerators for server in servers)
+        self._room = {server.name: server.accelerators for server in servers}
+        room = sum(self._room.values())
         for job in self._coming:
             if min([job.workers, *job.sizes]) > room:
                 raise ValueError(f"{job.name}: {job.workers} workers do not fit {room} accelerators")
@@ -245,14 +246,20 @@ class Cluster:
 
     def _starts(self, now_s: float) -> list[Order]:
         """Start every job whose accelerators are free."""
-        free = Counter({server.name: server.accelerators for server in self._servers})
-        free.subtract(server for life in self._there.values() for server in life.job.placement)
+        starting = {name: life for name, life in self._there.items() if life.target and not life.job.placement}
+        if not starting:
+            return []
+        free = dict(self._room)
+        for life in self._there.values():
+            for server in life.job.placement:
+                free[server] -= 1
         orders: list[Order] = []
-        for name, life in self._there.items():
+        for name, life in starting.items():
             wanted = Counter(life.target)
-            if not wanted or life.job.placement or any(free[server] < count for server, count in wanted.items()):
+            if any(free[server] < count for server, count in wanted.items()):
                 continue
-            free.subtract(wanted)
+            for server, count in wanted.items():
+                free[server] -= count
             life.job, life.target = replace(life.job, placement=life.target), ()
             left = math.ceil((life.job.iterations - life.done) / life.part - ALL_DONE)
             at_s = max(now_s + self._rules.lead_s, life.not_before_s)

@@ -69,6 +69,12 @@ class Layout:
             inside = self._rack(room, workers, near)
             part = min(workers, int(inside.sum()))
             workers -= part
+            if inside.max() == 1:  # one by one, as below: where they run already before others
+                there = np.flatnonzero(inside)
+                taking = there[np.argsort(-np.minimum(near[there], 1), kind="stable")[:part]]
+                placed[taking] += 1
+                room[taking] -= 1
+                part = 0
             while part:
                 place = self._server(inside, part, near)
                 taken = min(part, int(inside[place]))
@@ -94,5 +100,8 @@ def _fittest(free: Counts, workers: int, kept: Counts) -> int:
     where none does the emptiest, then where most run already. Of equal ones the first."""
     fits = np.flatnonzero(free >= workers)
     if len(fits):
-        return int(fits[np.lexsort((free[fits], -np.minimum(kept[fits], workers)))[0]])
-    return int(np.lexsort((-kept, -free))[0])
+        stay = np.minimum(kept[fits], workers)
+        best = fits[stay == stay.max()]
+        return int(best[free[best].argmin()])
+    emptiest = np.flatnonzero(free == free.max())
+    return int(emptiest[kept[emptiest].argmax()])

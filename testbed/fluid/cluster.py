@@ -83,12 +83,14 @@ def run_cluster_arm(plan: Mapping[str, Any], out: Path, solver: Executor | None 
         ended_s, conductor = _play(cluster, trial, network, solver, log, out)
         for job, _, history in conductor.finished:
             histories.setdefault((str(number), job), []).append(history)
+        conductor.finished.clear()
         zero_s, played = zero_s + ended_s, played + conductor.played
         events.write(zero_s, "trial done", trial=str(number))
     events.close()
-    _write(out / HISTORIES_FILE, histories)
     every = [history for of_job in histories.values() for history in of_job]
     done, proven, sampled = (sum(getattr(one, name) for one in every) for name in ("done", "proven", "sampled"))
+    every.clear()
+    _write(out / HISTORIES_FILE, histories)
     manifest = {
         "engine": "fluid", "virtual_s": round(zero_s, 6), "events": played,
         "iterations": {"played": done - proven - sampled, "proven": proven, "sampled": sampled},
@@ -131,16 +133,18 @@ def _logged(events: EventLog, trial: str, zero_s: float, *, brief: bool) -> Call
     return log
 
 
-def _write(path: Path, histories: Mapping[tuple[str, str], list[History]]) -> None:
-    """Write the iterations of all jobs, one job after another (testbed.report.cluster.load reads them)."""
-    times = [np.concatenate([one.closed() for one in of_job]) for of_job in histories.values()]
-    marked = [np.concatenate([one.marked for one in of_job]) for of_job in histories.values()]
-    np.savez(
-        path,
-        jobs=np.array(["/".join(key) for key in histories]),
-        counts=np.array([len(one) for one in times], dtype=np.int64),
-        times_s=np.concatenate(times) if times else np.zeros(0),
-        marked=np.concatenate(marked).astype(np.float32) if marked else np.zeros(0),
-        waited_s=np.array([sum(one.waited_s for one in of_job) for of_job in histories.values()]),
-        adjusted=np.array([sum(one.adjusted for one in of_job) for of_job in histories.values()], dtype=np.int64),
-    )
+def _write(path: Path, histories: dict[tuple[str, str], list[History]]) -> None:
+    """Write the iterations of all jobs, one job after another (testbed.report.cluster.load reads them). There may be
+    many: histories are taken out of the dictionary one by one."""
+    counts = np.array([sum(one.done for one in of_job) for of_job in histories.values()], dtype=np.int64)
+    jobs = np.array(["/".join(key) for key in histories])
+    waited_s = np.array([sum(one.waited_s for one in of_job) for of_job in histories.values()])
+    adjusted = np.array([sum(one.adjusted for one in of_job) for of_job in histories.values()], dtype=np.int64)
+    times_s, marked = np.zeros(counts.sum()), np.zeros(counts.sum(), dtype=np.float32)
+    first = 0
+    for key in list(histories):
+        for one in histories.pop(key):
+            own = slice(first, first + one.done)
+            times_s[own], marked[own] = one.closed(), one.marked
+            first += one.done
+    np.savez(path, jobs=jobs, counts=counts, times_s=times_s, marked=marked, waited_s=waited_s, adjusted=adjusted)

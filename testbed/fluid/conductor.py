@@ -37,10 +37,15 @@ class Placed:
     first: int = 0
     home: Asleep | None = None
 
+    @property
+    def links(self) -> set[str]:
+        """The links that its data takes."""
+        return {link for flow in self.flows.values() for link in flow.links}
+
 
 class FluidConductor:
     """Conducts jobs on a network; `now_s` is its clock. `on_iteration` and `on_record` are as the coordinator's, but
-    are told once before `wait` returns, and of iterations that were held to ticks, of rank 0.
+    are told once before `wait` returns with nobody, and of iterations that were held to ticks, of rank 0.
 
     `finished` has every stay that came to its end: job, iterations before it, and its history.
     """
@@ -57,6 +62,8 @@ class FluidConductor:
         self._queue: list[tuple[float, int, Asleep]] = []
         self._valid: dict[int, Asleep] = {}
         self._number = 0
+        self._users: dict[str, set[str]] = {}
+        """The jobs that are there, by the links they take."""
 
     def clock(self) -> float:
         """Return the time in s."""
@@ -69,6 +76,8 @@ class FluidConductor:
             crew = self.network.crew(plan, flows, 0, None)
             crew.on_end = self._ended
             self._jobs[plan.name] = Placed(plan, flows, crew, History())
+            for link in self._jobs[plan.name].links:
+                self._users.setdefault(link, set()).add(plan.name)
         return []
 
     def start(
@@ -117,8 +126,7 @@ class FluidConductor:
         limit_s = math.inf if until_s is None else until_s
         while not self._done:
             home = self._soonest()
-            stuck = [job for job, placed in self._jobs.items() if placed.home and placed.home.next_s == math.inf]
-            if home is None and stuck:
+            if home is None and (stuck := [job for job, placed in self._jobs.items() if placed.home]):
                 raise NotValid(f"{', '.join(stuck)}: {STUCK}")
             if home is None or home.next_s > limit_s:
                 if home is not None:
@@ -127,10 +135,12 @@ class FluidConductor:
                     self.now_s = max(self.now_s, until_s)
                 break
             self._play(home, limit_s)
+        if self._done:
+            return self._done.pop(0)
         for job, placed in self._jobs.items():
             if placed.home is not None and (count := placed.home.progress(job, self.now_s)):
                 self.on_iteration(job, placed.first + count - 1)
-        return self._done.pop(0) if self._done else None
+        return None
 
     def _play(self, home: Asleep, limit_s: float) -> None:
         """Play a part until another one is due, a job ends, or the limit is reached."""
@@ -147,6 +157,8 @@ class FluidConductor:
     def release(self, job: str) -> None:
         """Take a job that has ended off its accelerators."""
         placed = self._jobs.pop(job)
+        for link in placed.links:
+            self._users[link].discard(job)
         self.finished.append((job, placed.first, placed.history))
         if placed.home is not None:
             others = [name for name in placed.home.part.crews if name != job]
@@ -173,13 +185,9 @@ class FluidConductor:
 
     def _beside(self, placed: Placed) -> list[Asleep]:
         """Return the parts that have a job on a link that a new one takes."""
-        links = {link for flow in placed.flows.values() for link in flow.links}
-        found: dict[int, Asleep] = {}
-        for other in self._jobs.values():
-            meets = any(not links.isdisjoint(flow.links) for flow in other.flows.values())
-            if meets and other.home is not None:
-                found[id(other.home)] = other.home
-        return list(found.values())
+        meets = set().union(*(self._users[link] for link in placed.links))
+        homes = [other.home for job, other in self._jobs.items() if job in meets and other.home is not None]
+        return list({id(home): home for home in homes}.values())
 
     def _arrange(self, jobs: Sequence[str], homes: Sequence[Asleep]) -> None:
         """Make the parts anew in which jobs are, with all others of the parts given."""

@@ -19,13 +19,15 @@ from array import array
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from testbed.fluid.part import Part
 from testbed.fluid.workers import Beat, Crew, Ended, Worker
 
+Float = TypeVar("Float", np.float32, np.float64)
 Skipping = Literal["none", "periodic", "sampled"]
 DIGITS = 7  # of a second
 REPEATS = 8  # of the first window that is not proven to repeat; each one after it stands for twice as many
@@ -44,7 +46,7 @@ class History:
     """
 
     times_s: array[float] = field(default_factory=lambda: array("d"))
-    marked: array[float] = field(default_factory=lambda: array("d"))
+    marked: array[float] = field(default_factory=lambda: array("f"))
     begin_s: float | None = None
     end_s: float = 0.0
     waited_s: float = 0.0
@@ -78,8 +80,8 @@ class History:
         times = np.asarray(self.times_s[since.times :])
         marked = np.asarray(self.marked[since.done :])
         share = count / max(1, len(times))
-        self.times_s.frombytes(np.resize(times, count).tobytes())
-        self.marked.frombytes(np.resize(marked, count).tobytes())
+        self.times_s.frombytes(_again(times, count).tobytes())
+        self.marked.frombytes(_again(marked, count).tobytes())
         self.waited_s += share * (self.waited_s - since.waited_s)
         self.adjusted += round(share * (self.adjusted - since.adjusted))
         self.begin_s = None if self.begin_s is None else self.begin_s + by_s
@@ -233,6 +235,11 @@ class Asleep:
         if longest_s < length_s:
             return
         self.cycle = Cycle(begin_s, now_s, since, mean_s, proven, step_s, now_s + longest_s)
+
+
+def _again(values: NDArray[Float], count: int) -> NDArray[Float]:
+    """Return so many values, the given ones over and over."""
+    return np.tile(values, -(-count // len(values)))[:count] if len(values) else values
 
 
 def _whole(span_s: float, step_s: float) -> float:

@@ -1,4 +1,7 @@
-"""Every page of the documentation, done as it says: its files written, its commands typed in order, in one folder."""
+"""The pages of the documentation, done as they say: files written, commands typed in order, all of them in one folder.
+
+A command that an earlier page has told as well is not typed again: what it left is still there.
+"""
 
 from __future__ import annotations
 
@@ -33,22 +36,36 @@ def told(page: pages.Page) -> list[str]:
 
 
 PAGES = [page for page in pages.pages() if page.name.startswith(("docs/tutorial", "docs/howto")) and told(page)]
+PAGES.sort(key=lambda page: not page.name.endswith("tutorial.md"))  # the others build on what it leaves
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which everything is typed."""
+    made = tmp_path_factory.mktemp("pages")
+    (made / "results").mkdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def typed() -> set[str]:
+    """What has been typed already."""
+    return set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
-def test_a_page_can_be_followed(page: pages.Page, tmp_path: Path) -> None:
+def test_a_page_can_be_followed(page: pages.Page, folder: Path, typed: set[str]) -> None:
     for name, text in page.files.items():
-        (tmp_path / name).write_text(text)
-    results = Path("results")
-    (tmp_path / results).mkdir()
+        (folder / name).write_text(text)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)}
-    for command in (
-        ["python -m testbed run smoke", *told(page)] if "results/smoke" in str(page.commands) else told(page)
-    ):
-        typed = f"{command} --results results" if " run " in command or " profile " in command else command
+    for command in told(page):
+        if command in typed:
+            continue
+        here = f"{command} --results results" if " run " in command or " profile " in command else command
         made = subprocess.run(
-            ["bash", "-c", typed], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LONGEST_S,
+            ["bash", "-c", here], cwd=folder, env=environment, capture_output=True, text=True, timeout=LONGEST_S,
             stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
         assert made.returncode == 0, f"{command}\n{made.stdout[-1500:]}\n{made.stderr[-1500:]}"
+        typed.add(command)
