@@ -342,10 +342,10 @@ def test_the_fluid_engine_is_timed_and_its_skipping_held_against_none() -> None:
     assert small.accelerators == 24
     assert small.jobs == 24
     assert small.played < small.proven + small.sampled
-    lost = fluid.errors(3)
+    lost = fluid.errors(3, ("themis",))
     assert [one.skipping for one in lost] == ["none", "periodic", "sampled"]
     assert abs(lost[1].mean) < 1e-3
     assert lost[1].share_skipped > 0.5
     text = fluid.table(small, [small], lost)
     assert "| a day: 24 accelerators, 24 jobs |" in text
-    assert "| periodic | 3 |" in text
+    assert "| themis | periodic | 3 |" in text
