@@ -33,7 +33,7 @@ from testbed.programs import ENDS_WITHIN_S, Status, beside
 from testbed.telemetry import netstat
 from testbed.telemetry.capture import Capture, CaptureSettings
 from testbed.telemetry.events import EventLog
-from testbed.telemetry.tables import COUNTERS, EVENTS, ITERATIONS, MARKS, QUEUES, Writer
+from testbed.telemetry.tables import COUNTERS, EVENTS, ITERATIONS, MACHINE, MARKS, QUEUES, Writer
 from workloads.training.coordinator import Coordinator, Done, Slot, start_agents
 from workloads.training.plan import JobPlan
 from workloads.training.records import AgentSocket, Hold, IterationRecord, SocketTerms
@@ -84,7 +84,7 @@ class Arm:
             self._marks = stack.enter_context(MARKS.writer(self.out / MARKS.file))
             iterations = stack.enter_context(ITERATIONS.writer(self.out / ITERATIONS.file))
             counters = stack.enter_context(COUNTERS.writer(self.out / COUNTERS.file))
-            with self._sampler(), self._captures(), self._agents() as coordinator:
+            with self._machine(), self._sampler(), self._captures(), self._agents() as coordinator:
                 self.status.say(stage="agents")
                 if self.events:
                     happened = stack.enter_context(EVENTS.writer(self.out / EVENTS.file))
@@ -235,6 +235,16 @@ class Arm:
             with files[0].open("a", encoding="utf-8") as whole:
                 whole.writelines(file.read_text(encoding="utf-8").splitlines(keepends=True)[1:])
             file.unlink()
+
+    @contextmanager
+    def _machine(self) -> Iterator[None]:
+        """In real time, watch whether the machine keeps up."""
+        if not self.plan.get("real_time"):
+            yield
+            return
+        command = ["-m", "testbed.telemetry.lag", f"--epoch={self.epoch_s!r}", f"--out={self.out / MACHINE.file}"]
+        with beside("the watch on the machine", command):
+            yield
 
     @contextmanager
     def _captures(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -19,13 +19,13 @@ from importlib.metadata import version
 from pathlib import Path
 from threading import Event
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from testbed import decide, results
 from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_job
 from testbed.engine.doctor import SDN
 from testbed.engine.kernel import Kernel
-from testbed.engine.launch import Guest, Machine
+from testbed.engine.launch import Guest, Job, Machine, Sink
 from testbed.errors import NotValid, shortened
 from testbed.event_checks import check_events
 from testbed.experiment import Experiment
@@ -37,6 +37,16 @@ from testbed.scenario import Arm, Scenario
 
 SHIFTED: tuple[Arm, ...] = ("cassini", "refined")  # what is to run before them decides their time-shifts
 STAGES = ("guest up", "network", "controller", "read back", "agents", "trials", "files")
+
+
+class Runs(Protocol):
+    """Where an arm runs, as testbed.engine.launch.Guest."""
+
+    def run(self, stdout: Sink, stderr: Sink, status: Callable[[dict[str, Any]], None]) -> int:
+        """Run it to its end and return its exit code."""
+
+    def stop(self) -> None:
+        """End it."""
 
 
 @dataclass
@@ -71,7 +81,7 @@ class Campaign:
     """How many arms run side by side."""
     drawn: bool = True
     """Whether plots and a page are made; `report` makes them later."""
-    guests: list[Guest] = field(default_factory=list)
+    guests: list[Runs] = field(default_factory=list)
     stopped: Event = field(default_factory=Event)
 
     @property
@@ -172,9 +182,7 @@ class Campaign:
                 wall_s[message["stage"]] = round(time.monotonic() - started, 3)
             self.watcher.message(arm, message)
 
-        assert self.kernel is not None  # engines that need none do not come here
-        job = program_job(("-m", program, RESULTS_IN_GUEST), PROJECT_IN_GUEST, write=folder)
-        guest = Guest(job, Machine(self.memory_bytes, self.experiment.scenario.measure.seed), self.kernel)
+        guest = self._guest(program_job(("-m", program, RESULTS_IN_GUEST), PROJECT_IN_GUEST, write=folder))
         self.guests.append(guest)
         if self.stopped.is_set():
             raise NotValid(f"arm {arm}: was stopped before it began")
@@ -190,6 +198,11 @@ class Campaign:
             (folder / name).write_bytes(content)
         (folder / "plan.json").write_text(as_json(plan))
         self.watcher.arm(arm, iterations)
+
+    def _guest(self, job: Job) -> Runs:
+        """Where an arm runs: a guest in virtual time."""
+        assert self.kernel is not None  # engines that need none do not come here
+        return Guest(job, Machine(self.memory_bytes, self.experiment.scenario.measure.seed), self.kernel)
 
     def _profile(self, folder: Path) -> decide.Profiles:
         """Write profiles.json from the arm alone; return the profiles by link."""
@@ -249,8 +262,12 @@ class Campaign:
             checks[arm] += check_events(folder / arm, events, trials)
         return checks
 
-    def _manifest(self, outcome: Outcome) -> dict[str, Any]:
+    def _kernel(self) -> dict[str, Any]:
+        """What the arms ran on."""
         assert self.kernel is not None
+        return {"version": self.kernel.version, "key": self.kernel.key, "seccomp": self.kernel.seccomp}
+
+    def _manifest(self, outcome: Outcome) -> dict[str, Any]:
         scenario = self.scenario
         return {
             "valid": outcome.valid,
@@ -261,7 +278,7 @@ class Campaign:
             "seed": scenario.measure.seed,
             "scaling": [asdict(row) for row in self.experiment.scaling.rows()],
             "jobs": {job.name: job.note for job in self.experiment.jobs},
-            "kernel": {"version": self.kernel.version, "key": self.kernel.key, "seccomp": self.kernel.seccomp},
+            "kernel": self._kernel(),
             "code": code_version(),
             "python": platform.python_version(),
             "packages": {name: version(name) for name in (SDN, "eventlet", "numpy", "networkx")},

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from testbed.commands.capture import capture
+from testbed.commands.clean import clean
 from testbed.commands.common import DEFAULT_RESULTS, Memory, Settings
 from testbed.commands.common import console as _console
 from testbed.commands.common import machine as _machine
@@ -28,7 +29,7 @@ app = typer.Typer(
 )  # fmt: skip
 kernel_app = typer.Typer(no_args_is_help=True, help="The guest's kernel: build it, say where it is.")
 app.add_typer(kernel_app, name="kernel")
-for own in (report, sweep, compare, watch, capture, twins):
+for own in (report, clean, sweep, compare, watch, capture, twins):
     app.command()(own)
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -51,7 +52,8 @@ def run(
     ] = None,
     only: Annotated[str | None, typer.Option("--point", help="Of a study, run this point alone.")] = None,
     engine: Annotated[
-        str | None, typer.Option(help="virtual (packets in a guest) or fluid (flow level), as --set engine=fluid.")
+        str | None,
+        typer.Option(help="virtual (packets in a guest), fluid (flow level) or native (this kernel, as root)."),
     ] = None,
     results: Annotated[Path, typer.Option(help="Where results are kept.")] = DEFAULT_RESULTS,
     mem: Memory = "2GB",
@@ -76,11 +78,12 @@ def run(
     from testbed import progress
     from testbed.engine.commands import ready_kernel
     from testbed.study import board, work
-    from testbed.study.run import StudyRun
 
     kernel = ready_kernel() if any(point.needs_kernel for point in study.points) else None
     try:
         if study.varied:
+            from testbed.study.run import StudyRun
+
             with board.board(console) as told:
                 ran = StudyRun((study,), kernel, results, told, machine.memory_bytes).run()
         else:

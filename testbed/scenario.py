@@ -316,12 +316,13 @@ class RequireKeys(Part):
 class Scenario(Part):
     """A whole experiment, validated. `load` reads one from a file.
 
-    `engine` is a guest in virtual time, packet by packet, or the same at flow level (docs/fluid.md).
+    `engine` is a guest in virtual time, packet by packet, the same at flow level (docs/fluid.md), or packets on the
+    machine's own kernel in real time (docs/native.md).
     """
 
     name: Name
     title: str
-    engine: Literal["virtual", "fluid"] = "virtual"
+    engine: Literal["virtual", "fluid", "native"] = "virtual"
     fabric: FabricKeys = FabricKeys()
     transport: TransportKeys = TransportKeys()
     job: Annotated[tuple[JobKeys, ...], Field(max_length=32)] = ()
@@ -335,6 +336,8 @@ class Scenario(Part):
     def _together_possible(self) -> Scenario:
         if not 1e-3 <= self.transport.rto_min * self.fabric.scale <= 120:
             raise ValueError("transport.rto_min must be 1 ms to 120 s once multiplied by the scale")
+        if self.cluster is not None and self.engine == "native":
+            raise ValueError("the native engine runs [[job]]s: a [cluster] would take hours of real time")
         if bool(self.job) == (self.cluster is not None):
             raise ValueError("give [[job]] for jobs with places of their own, or [cluster] for jobs that are scheduled")
         if self.event and self.engine == "fluid":

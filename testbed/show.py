@@ -25,12 +25,12 @@ from testbed.report.cluster import table as cluster_table
 from testbed.report.events import events_table
 from testbed.report.table import arms_table, ratios_table, validation_table, waits_table
 from testbed.study.points import Study
-from testbed.study.run import Ran
 from testbed.study.work import prepared
 from testbed.units import show_delay, show_rate, show_size
 
 if TYPE_CHECKING:
     from testbed.engine.doctor import Check as MachineCheck
+    from testbed.study.run import Ran
 
 SHIFTED = {
     "cassini": "starts by the time-shifts decided from alone",

@@ -26,7 +26,16 @@ OVS_SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 SDN = "ryu" if sys.version_info < (3, 12) else "os_ken"
 """What the controller is built on; Ryu cannot be installed for Python 3.12 and later."""
 MODULES = ("numpy", "scipy", "networkx", "matplotlib", "pydantic", "rich", "typer", "eventlet", SDN)
-NATIVE_MODULES = ("openvswitch", "veth", "sch_netem", "sch_tbf", "sch_red", "tcp_dctcp", "wireguard")
+_DCTCP = "import socket; socket.socket().setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b'dctcp')"
+NATIVE_PROBES = {
+    "Open vSwitch": "genl ctrl get name ovs_datapath",
+    "veth": "ip link add v0 type veth peer name v1",
+    "netem": "tc qdisc add dev lo root netem delay 1ms",
+    "tbf": "tc qdisc add dev lo root tbf rate 1mbit burst 10k limit 10k",
+    "red": "tc qdisc add dev lo root red limit 400000 min 30000 max 90000 avpkt 1000 burst 55 ecn",
+    "DCTCP": f'{sys.executable} -ISc "{_DCTCP}"',
+}
+"""What an emulated network needs of the kernel, each with a script that shows whether it has it."""
 TRACE_ME = "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(0, 0, 0, 0) != 0)"
 FILTER_ME = """
 import ctypes, struct, sys
@@ -53,9 +62,14 @@ class Check:
     optional: bool = False
 
 
-def checks() -> list[Check]:
-    """Look at everything and return what was found. Changes nothing and prints nothing."""
-    return [*_common(), *_virtual(), *_native()]
+def checks(engine: Engine = "any") -> list[Check]:
+    """Look at everything, or at what one engine needs, and return what was found. Prints nothing.
+
+    It changes nothing, but that the kernel may load modules of its own that are asked for.
+    """
+    of_engine = {"virtual": _virtual, "native": _native}
+    wanted = of_engine.values() if engine == "any" else [of_engine[engine]]
+    return [*_common(), *(check for look in wanted for check in look())]
 
 
 def usable(found: list[Check], engine: Engine) -> bool:
@@ -112,9 +126,9 @@ def _native() -> Iterator[Check]:
     isolated = root and _succeeds("unshare", "--net", "true")
     mend = "run on a machine of your own, or in a container with --privileged"
     yield _check("network namespaces", isolated, "can be made" if isolated else "cannot be made", mend, "native")
-    absent = [name for name in NATIVE_MODULES if not _in_this_kernel(name)]
+    absent = [name for name, probe in NATIVE_PROBES.items() if not (isolated and _in_namespace(probe))]
     detail = f"{', '.join(absent)} missing" if absent else "all there"
-    mend = "boot the distribution's own kernel: apt-get install linux-image-amd64"
+    mend = "boot the distribution's own kernel: apt-get install linux-image-amd64" if isolated else "as root"
     yield _check("kernel features", not absent, detail, mend, "native")
 
 
@@ -164,12 +178,9 @@ def _cache() -> Check:
     return _check("cache folder", ok, detail, "export ORRERY_CACHE=FOLDER", "virtual", optional=True)
 
 
-def _in_this_kernel(module: str) -> bool:
-    """Return whether the running kernel has a module, built in, loaded, or to be loaded."""
-    if Path("/sys/module", module).exists():
-        return True
-    modprobe = _which("modprobe")
-    return modprobe is not None and _succeeds(modprobe, "--dry-run", "--quiet", module)
+def _in_namespace(script: str) -> bool:
+    """Return whether a shell script succeeds in a network namespace of its own, which goes away with it."""
+    return _succeeds("unshare", "--net", "sh", "-ec", f"PATH=$PATH:{ADMIN_PATH}; {script}")
 
 
 def _succeeds(*argv: str) -> bool:

@@ -8,6 +8,7 @@ ovs-vsctl.
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 from testbed.errors import EnvironmentLacks
 from testbed.net import links, ovs, readback, tc
 from testbed.net.links import Device, End
-from testbed.net.namespaces import Namespace, Offloads, read_sysctl, write_sysctl
+from testbed.net.namespaces import Namespace, Offloads, machine, read_sysctl, write_sysctl
 from testbed.net.nodes import FabricHost, FabricIntf, FabricLink, FabricSwitch, Network
 from testbed.net.topology import Topology, link_id, mac_text
 from testbed.net.transport import (
@@ -135,7 +136,9 @@ class Emulation:
         """The namespace of this process, and the settings that only the whole machine has."""
         self._open_place(None, Namespace.current())
         # The kernel refuses DCTCP in a host's namespace until it is allowed here.
-        self._set_machine(CONGESTION_CONTROL_ALLOWED, read_sysctl(CONGESTION_CONTROL_AVAILABLE))
+        with machine():
+            available = _with_congestion_control(self.transport.congestion_control)
+        self._set_machine(CONGESTION_CONTROL_ALLOWED, available)
         self._set_machine(BACKLOG, str(BACKLOG_PACKETS))
 
     def _open_place(self, node: str | None, namespace: Namespace) -> None:
@@ -143,9 +146,10 @@ class Emulation:
         self._closing.callback(place.close)
 
     def _set_machine(self, name: str, value: str) -> None:
-        before = read_sysctl(name)
-        write_sysctl(name, value)
-        self._closing.callback(write_sysctl, name, before)
+        with machine():
+            before = read_sysctl(name)
+            write_sysctl(name, value)
+        self._closing.callback(_write_machine, name, before)
 
     def _start_nodes(self) -> None:
         """Mininet's nodes, links and interfaces: processes and records, no devices yet."""
@@ -280,6 +284,23 @@ class Emulation:
             if not waiting:
                 return
             time.sleep(_SETTLE_S)
+
+
+def _with_congestion_control(name: str) -> str:
+    """What the kernel has, once it has loaded a congestion control that is a module; raises EnvironmentLacks."""
+    if name not in read_sysctl(CONGESTION_CONTROL_AVAILABLE).split():
+        with socket.socket() as asking:
+            try:
+                asking.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+            except OSError as problem:
+                what = f"this kernel has no congestion control {name}: {problem.strerror}"
+                raise EnvironmentLacks(what, f"modprobe tcp_{name}") from problem
+    return read_sysctl(CONGESTION_CONTROL_AVAILABLE)
+
+
+def _write_machine(name: str, value: str) -> None:
+    with machine():
+        write_sysctl(name, value)
 
 
 def _all_up(place: Place) -> bool:

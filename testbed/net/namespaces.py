@@ -18,6 +18,8 @@ from pathlib import Path
 
 from testbed.errors import EnvironmentLacks, InputError
 
+MACHINE_NETWORK = "ORRERY_MACHINE_NETNS"
+"""Where testbed.engine.native says which namespace is the machine's own."""
 _CLONE_NEWNET = 0x40000000
 _SIOCETHTOOL = 0x8946
 _PROC_SYS = Path("/proc/sys")
@@ -76,6 +78,22 @@ class Namespace:
                 _enter(before.file)
         finally:
             before.close()
+
+
+@contextlib.contextmanager
+def machine() -> Iterator[None]:
+    """Inside the block the calling thread is in the machine's own network namespace, where settings of the whole
+    machine are; outside of the native engine it is there already."""
+    path = os.environ.get(MACHINE_NETWORK)
+    if path is None:
+        yield
+        return
+    namespace = Namespace(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    try:
+        with namespace.entered():
+            yield
+    finally:
+        namespace.close()
 
 
 def _enter(file: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import NotValid
 from testbed.net import filters, links, ovs, tc
-from testbed.net.namespaces import OFFLOADS, read_sysctl
+from testbed.net.namespaces import OFFLOADS, machine, read_sysctl
 from testbed.net.topology import link_id
 from testbed.net.transport import (
     BACKLOG,
@@ -61,11 +61,12 @@ def expect_qdiscs(port: str, wanted: list[tc.Wanted], found: list[Qdisc]) -> Non
 
 
 def _machine() -> Reading:
-    allowed = {
-        CONGESTION_CONTROL_ALLOWED: read_sysctl(CONGESTION_CONTROL_AVAILABLE),
-        BACKLOG: str(BACKLOG_PACKETS),
-    }
-    found = {name: read_sysctl(name) for name in allowed}
+    with machine():
+        allowed = {
+            CONGESTION_CONTROL_ALLOWED: read_sysctl(CONGESTION_CONTROL_AVAILABLE),
+            BACKLOG: str(BACKLOG_PACKETS),
+        }
+        found = {name: read_sysctl(name) for name in allowed}
     for name, value in allowed.items():
         expect("this machine", name, value, found[name])
     return {"of": "machine", "name": "", "sysctls": found}

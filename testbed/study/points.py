@@ -135,7 +135,12 @@ class Point:
     @property
     def needs_kernel(self) -> bool:
         """Whether it is run in guests."""
-        return not (isinstance(self.scenario, Scenario) and self.scenario.engine == "fluid")
+        return not isinstance(self.scenario, Scenario) or self.scenario.engine == "virtual"
+
+    @property
+    def in_real_time(self) -> bool:
+        """Whether whatever runs beside it changes it."""
+        return isinstance(self.scenario, Scenario) and self.scenario.engine == "native"
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,8 @@ class StudyRun:
             self._conclude(study, ran)
         if tasks:
             make = self.pool or pools.local()
-            with make(len(tasks)) as client, closing(self._outcomes(client, tasks, token)) as outcomes:
+            at_once = 1 if any(task.point.in_real_time for task in tasks) else len(tasks)
+            with make(at_once) as client, closing(self._outcomes(client, tasks, token)) as outcomes:
                 for one in outcomes:
                     self.teller.ended(one)
                     ran[one.study or one.point.name, one.point.name] = one

@@ -14,9 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
-
-from distributed import Worker, get_worker
+from typing import TYPE_CHECKING, Any
 
 from testbed import cluster, experiment, plugins
 from testbed.campaign import Campaign, Outcome, code_version
@@ -34,10 +32,17 @@ from testbed.geo.experiment import WideExperiment
 from testbed.geo.keys import WideScenario
 from testbed.jobs import TRACE_FOLDERS
 from testbed.live import Watcher
+from testbed.native_campaign import NativeCampaign
 from testbed.report.cluster.load import IDEAL
 from testbed.scenario import Scenario
 from testbed.study.points import Point
 
+if TYPE_CHECKING:
+    from distributed import Worker
+
+FABRICS = {"virtual": Campaign, "fluid": FluidCampaign, "native": NativeCampaign}
+CLUSTERS = {"virtual": ClusterCampaign, "fluid": FluidClusterCampaign}
+"""How a scenario of each engine is run."""
 FILE = "point.json"
 TELL_EVERY_S = 0.5
 AnyCampaign = Campaign | WideCampaign
@@ -140,17 +145,14 @@ def campaign_of(
     made: what the point would run, where it has been prepared already.
     """
     made = made or prepared(point)
-    rest = (results, watcher, memory_bytes, point.name, at_once or len(os.sched_getaffinity(0)))
+    at_once = 1 if point.in_real_time else at_once or len(os.sched_getaffinity(0))
+    rest = (results, watcher, memory_bytes, point.name, at_once)
     if isinstance(made, WideExperiment):
         assert kernel is not None  # every point that needs one was asked for it
         return WideCampaign(made, point.source, kernel, *rest)
-    if isinstance(made, Experiment) and made.scenario.engine == "fluid":
-        return FluidCampaign(made, point.source, None, *rest)
-    if isinstance(made, ClusterExperiment) and made.scenario.engine == "fluid":
-        return FluidClusterCampaign(made.alone, point.source, None, *rest, cluster=made)
     if isinstance(made, ClusterExperiment):
-        return ClusterCampaign(made.alone, point.source, kernel, *rest, cluster=made)
-    return Campaign(made, point.source, kernel, *rest)
+        return CLUSTERS[made.scenario.engine](made.alone, point.source, kernel, *rest, cluster=made)
+    return FABRICS[made.scenario.engine](made, point.source, kernel, *rest)
 
 
 def execute(campaign: AnyCampaign, point: Point, kernel: Kernel | None, code: str, sweep: str = "") -> AnyOutcome:
@@ -241,6 +243,8 @@ def _failed(task: Task, began: float, error: OrreryError) -> Ended:
 
 
 def _campaign(task: Task) -> AnyCampaign:
+    from distributed import get_worker  # a run alone does without: it is a third of all that is imported
+
     if _code() != task.code:
         raise EnvironmentLacks("this worker has other code than the sweep", "start workers in the same checkout")
     kernel = task.kernel

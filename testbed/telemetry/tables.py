@@ -255,4 +255,12 @@ EVENTS = Table(
         "found": Column("name", "what was read back, or why a job failed"),
     },
 )
-ALL = (ITERATIONS, LINKS, FLOWS, TABLES, QUEUES, MARKS, COUNTERS, EVENTS)
+MACHINE = Table(
+    "machine.csv",
+    {
+        "t_s": _T,
+        "lag_s": Column("s", "the latest that a timer rang since the row before"),
+        "busy_share": Column("share", "of the busiest processor, in use since the row before, by whomever"),
+    },
+)
+ALL = (ITERATIONS, LINKS, FLOWS, TABLES, QUEUES, MARKS, COUNTERS, EVENTS, MACHINE)

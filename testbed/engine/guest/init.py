@@ -89,12 +89,16 @@ def make_memory() -> None:
     Path("/proc/sys/vm/panic_on_oom").write_text("1")
 
 
-def make_network() -> None:
-    socket.sethostname("guest")
+def make_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = fcntl.ioctl(control, SIOCGIFFLAGS, struct.pack("16sh14x", b"lo", 0))
         (flags,) = struct.unpack_from("h", request, 16)
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | IFF_UP))
+
+
+def make_network() -> None:
+    socket.sethostname("guest")
+    make_loopback()
     # a congestion control that the initial namespace does not allow is refused in every other one
     available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text()
     Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").write_text(available)
