@@ -4,8 +4,8 @@ Every ordered pair of neighbours has one connection with one queue, first in, fi
 The chunk at its head is a flow; flows share links max–min fairly or as TCP does (`rates`), and their acknowledgements
 take a part of the links back. A node adds a child's chunk to its own when
 it has come, one after another at a stated rate; once all children and its own worker have delivered, the sum goes to
-the parent, and from the root back down. Slow start and what is sent again are not modelled; `goodput` is the part of a
-link's rate that is left for payload.
+the parent, and from the root back down. Where there is latency, a connection begins with a small window (slow start).
+What is sent again is not modelled; `goodput` is the part of a link's rate that is left for payload.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Conditions:
 
     `ready_s` is when each node's gradients are there (0 where not said); `merge_bps` bits added up per second;
     `goodput` the payload's part of a link's rate; `ack` the part of a flow's rate that its acknowledgements need of the
-    way back, `tcp` whether flows over several links get what congestion control leaves them; `changes` of links, in
+    way back, `tcp` whether flows over several links get what congestion control leaves them; `window_bytes` what a new
+    connection sends in its first round trip; `changes` of links, in
     order of time; `auxiliary` the auxiliary paths of pairs, used by the queue rule; `rule` how pairs without a tunnel
     are reached by plans that are `meshed`.
     """
@@ -51,6 +52,7 @@ class Conditions:
     goodput: float = 1.0
     ack: float = 0.0
     tcp: bool = False
+    window_bytes: float = math.inf
     changes: Sequence[Change] = ()
     auxiliary: Mapping[Pair, tuple[Path, ...]] = field(default_factory=dict)
     rule: Rule = "hops"
@@ -137,7 +139,10 @@ class _Round:
         self.queues: dict[Pair, deque[_Message]] = {}
         turn = (lambda pair: (self.queues[pair][0].chunk,)) if plan.ordered else None
         capacity_bps = {link: one * conditions.goodput for link, one in overlay.links_bps.items()}
-        self.fluid: Fluid[Pair] = Fluid(capacity_bps, turn, tcp=conditions.tcp, ack=conditions.ack, back=self._back)
+        self.fluid: Fluid[Pair] = Fluid(
+            capacity_bps, turn, tcp=conditions.tcp, ack=conditions.ack, back=self._back,
+            window_bits=conditions.window_bytes * BITS, round_trip=self._round_trip,
+        )  # fmt: skip
         self.later: list[tuple[float, int, str, object]] = []
         self.number = 0
         self.free_s = dict.fromkeys(overlay.nodes, 0.0)
@@ -162,6 +167,10 @@ class _Round:
         """Where the acknowledgements of what one node sends to another go."""
         opposite = (pair[1], pair[0])
         return self.overlay.links(*opposite) if opposite in self.overlay.by_pair else ()
+
+    def _round_trip(self, pair: Pair) -> float:
+        back = self.overlay.by_pair.get((pair[1], pair[0]))
+        return self.overlay.by_pair[pair].latency_s + (back.latency_s if back else 0.0)
 
     def run(self) -> Outcome:
         for node in self.overlay.nodes:

@@ -24,6 +24,8 @@ TUNNEL_BYTES, TUNNEL_PAD_BYTES = 60, 16
 """WireGuard's with the outer headers; it pads what it carries."""
 ACKED_SEGMENTS = 2
 """Segments that an acknowledgement is for, unless one is lost (RFC 9293, 3.8.6.3)."""
+FIRST_SEGMENTS = 10
+"""Linux' window of a new connection (RFC 6928)."""
 Decider = Callable[[Overlay], Plan]
 """What a system decides for an overlay as it takes it to be."""
 
@@ -54,16 +56,19 @@ def overlay_of(wan: Wan) -> Overlay:
 def goodput(scenario: WideScenario) -> float:
     """The part of a link's rate that is left for TCP's payload."""
     mtu_bytes = scenario.wan.mtu_bytes
-    payload = mtu_bytes - TCP_BYTES - (TUNNEL_BYTES if scenario.wan.tunnels else 0)
-    return payload / (mtu_bytes + ETHERNET_BYTES)
+    return segment_bytes(scenario) / (mtu_bytes + ETHERNET_BYTES)
+
+
+def segment_bytes(scenario: WideScenario) -> int:
+    """TCP's payload in a full packet."""
+    return scenario.wan.mtu_bytes - TCP_BYTES - (TUNNEL_BYTES if scenario.wan.tunnels else 0)
 
 
 def acknowledged(scenario: WideScenario) -> float:
     """The part of a flow's payload that its acknowledgements need of the payload's part of the links back."""
-    mtu_bytes, tunnels = scenario.wan.mtu_bytes, scenario.wan.tunnels
-    segment = mtu_bytes - TCP_BYTES - (TUNNEL_BYTES if tunnels else 0)
+    tunnels = scenario.wan.tunnels
     padded = -(-TCP_BYTES // TUNNEL_PAD_BYTES) * TUNNEL_PAD_BYTES + TUNNEL_BYTES if tunnels else TCP_BYTES
-    return goodput(scenario) * (padded + ETHERNET_BYTES) / (ACKED_SEGMENTS * segment)
+    return goodput(scenario) * (padded + ETHERNET_BYTES) / (ACKED_SEGMENTS * segment_bytes(scenario))
 
 
 def payload_overlay(scenario: WideScenario, wan: Wan) -> Overlay:
@@ -116,6 +121,7 @@ def simulated(
     conditions = Conditions(
         ready_s=dict(zip(sync.sites, sync.compute_s, strict=True)), merge_bps=merge_bps(sync),
         goodput=goodput(scenario), ack=acknowledged(scenario), tcp=True, rule=scenario.wan.routing,
+        window_bytes=FIRST_SEGMENTS * segment_bytes(scenario),
     )  # fmt: skip
     system = loop.System(lambda _: plan)
     if sync.protocol is not None and decide is not None:

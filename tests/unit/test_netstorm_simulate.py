@@ -261,3 +261,37 @@ def test_acknowledgements_go_beside_segments_of_the_same_pair() -> None:
     fluid.start("ab", ("ab",), 100.0, 0.0)
     fluid.start("ba", ("ba",), 1000.0, 0.0)
     assert (fluid.run_until(99.0), fluid.now_s) == ("ab", pytest.approx(100 / 9.5, rel=1e-3))
+
+
+def test_a_window_opens_by_twos_until_the_link_is_full() -> None:
+    """Ten bits in the first second, then 20, 40 and 80: of 250 bits 100 are left, at 100 bit/s."""
+    fluid: Fluid[str] = Fluid({"far": 100.0}, window_bits=10.0, round_trip=lambda _: 1.0)
+    fluid.start("one", ("far",), 250.0, 0.0)
+    assert (fluid.run_until(99.0), fluid.now_s) == ("one", pytest.approx(5.0))
+    fluid.start("one", ("far",), 100.0, 5.0)  # the connection is open now
+    assert (fluid.run_until(99.0), fluid.now_s) == ("one", pytest.approx(6.0))
+
+
+def test_chunks_one_after_another_open_a_window_as_one_large_one() -> None:
+    fluid: Fluid[str] = Fluid({"far": 100.0}, window_bits=10.0, round_trip=lambda _: 1.0)
+    for _ in range(25):
+        fluid.start("one", ("far",), 10.0, fluid.now_s)
+        assert fluid.run_until(99.0) == "one"
+    assert fluid.now_s == pytest.approx(5.0)
+
+
+def test_what_a_small_window_leaves_others_take() -> None:
+    trips = {"slow": 1.0, "near": 0.0}
+    fluid: Fluid[str] = Fluid({"link": 100.0}, window_bits=10.0, round_trip=trips.__getitem__)
+    fluid.start("slow", ("link",), 10_000.0, 0.0)
+    fluid.start("near", ("link",), 90.0 + 80.0 + 60.0, 0.0)
+    assert (fluid.run_until(99.0), fluid.now_s) == ("near", pytest.approx(3.0))
+
+
+def test_a_far_node_is_slow_at_first() -> None:
+    far = Overlay(("a", "b"), (Tunnel("a", "b", 8e6, 0.5), Tunnel("b", "a", 8e6, 0.5)))
+    plan = along(Tree("a", {"b": "a"}), 1)
+    plain, slow = (simulate(far, plan, Conditions(window_bytes=w)).round_s for w in (float("inf"), 125_000))
+    assert plain == pytest.approx(2 * 1.5)
+    # 125, 250 and 500 kB in a second each, and 125 kB more at 1 MB/s; results find a window of their own
+    assert slow == pytest.approx(2 * (3 + 0.125 + 0.5))
