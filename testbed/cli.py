@@ -64,11 +64,13 @@ def run(
 
     console = _console()
     chosen = (f"engine={engine}",) if engine else ()
-    study = points.load(scenario, (*(settings or ()), *chosen, *(points.full_length(scenario) if full else ())))
+    study = points.load(scenario, (*(settings or ()), *chosen))
+    if full and not any(point.has_full_length for point in study.points):
+        raise InputError("--full", f"{study.name} is not shortened: it is no cluster and no wide-area network")
+    if full:
+        study = points.load(scenario, (*(settings or ()), *chosen, *points.full_length(scenario)))
     if plugin:
         study = study.with_plugin(plugin)
-    if full and not any(point.has_full_length for point in study.points):
-        raise InputError("--full", f"{study.name} has no cluster whose jobs are shortened")
     if only:
         study = study.only(only)
     machine = _machine(mem, 0, real_time=False)

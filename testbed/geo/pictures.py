@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from testbed.geo.experiment import System, WideExperiment
@@ -23,6 +25,7 @@ from workloads.paramsync.records import CHUNKS, RECEIVED, ROUNDS, TRAINING
 
 PLOTS = "plots"
 MOST_PANELS, MOST_LINES, BINS = 12, 8, 200
+NAME_POINTS = 11.0
 Place = tuple[float, float]
 
 
@@ -96,7 +99,19 @@ def _map(axes: Axes, experiment: WideExperiment, at: Mapping[str, Place], *, rat
                 )  # fmt: skip
     for name, (x, y) in at.items():
         axes.plot([x], [y], "o", color="white", markeredgecolor=style.INK, markersize=5, zorder=4)
-        axes.annotate(name, (x, y), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=small, zorder=6)
+        axes.annotate(
+            name, (x, y), xytext=_free_side(experiment.wan, at, name), textcoords="offset points", ha="center",
+            va="center", fontsize=small, zorder=6, path_effects=[withStroke(linewidth=1.8, foreground="white")],
+        )  # fmt: skip
+
+
+def _free_side(wan: Wan, at: Mapping[str, Place], site: str) -> Place:
+    """Where a site's name stands, in points from it: in the middle of the widest gap between its links."""
+    peers = [link.b if link.a == site else link.a for link in wan.links if site in (link.a, link.b)]
+    towards = sorted(math.atan2(at[peer][1] - at[site][1], at[peer][0] - at[site][0]) for peer in peers)
+    gaps = [(after - before, before) for before, after in pairwise([*towards, towards[0] + 2 * math.pi])]
+    gap, before = max(gaps)
+    return NAME_POINTS * math.cos(before + gap / 2), NAME_POINTS * 0.8 * math.sin(before + gap / 2)
 
 
 def _trees(axes: Axes, experiment: WideExperiment, system: System, at: Mapping[str, Place]) -> None:
@@ -163,10 +178,12 @@ def bandwidth(experiment: WideExperiment, folder: Path) -> Figure:
         7.2, 1.4 + 0.95 * len(systems), f"{experiment.scenario.name}: payload received by all sites, over time",
         "dotted: the links change; triangles: the scheduler decides anew; rates are unscaled",
     )  # fmt: skip
+    most_mbps, last_s = 0.0, 0.0
     for number, (axes, system) in enumerate(zip(style.stack(made, len(systems)), systems, strict=True)):
         start_s = min(ROUNDS.read(folder / system.name / ROUNDS.file).numbers("begin_s"))
         edges, rate_bps = _received(folder / system.name / CHUNKS.file, start_s)
         rate_mbps = rate_bps * experiment.scenario.wan.scale / 1e6
+        most_mbps, last_s = max(most_mbps, float(rate_mbps.max())), max(last_s, float(edges[-1]))
         axes.stairs(rate_mbps, edges, fill=True, color=style.tint(style.JOBS[number % len(style.JOBS)], 0.55))
         for t_s in sorted({change.t_s for change in experiment.changes if change.t_s <= edges[-1]}):
             axes.axvline(t_s, color=style.FAINT, linewidth=0.9, linestyle=(0, (1, 2)))
@@ -174,7 +191,8 @@ def bandwidth(experiment: WideExperiment, folder: Path) -> Figure:
         axes.plot(decided, [0.0] * len(decided), "^", color=style.CONTENTION, markersize=5, clip_on=False, zorder=5)
         axes.set_title(system.name)
         axes.set_ylabel("Mbit/s")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.05 * most_mbps)
+        axes.set_xlim(0, last_s)
         if number == len(systems) - 1:
             axes.set_xlabel("since the first round began (s, virtual)")
     return made

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.commands.capture import NO_TUNNEL_FILTER, carried
 from testbed.geo.records import BELIEFS
 from workloads.paramsync.records import ROUNDS
 
@@ -33,7 +34,11 @@ strategy = "star"
 name = "chain"
 strategy = "fapt"
 root = "a"
+[telemetry.capture]
+links = ["b->a"]
+packets = 100_000
 """
+WG_FILTER = "wg.type == 4"  # transport data
 FIRE = """
 name = "ring"
 title = "Four sites under fire, with a scheduler"
@@ -105,6 +110,19 @@ def test_the_simulation_foretells_the_packets(folders: list[Path]) -> None:
     simulated = {row["system"]: row for row in rows if row["prediction"] == "chunks on shared links"}
     for row in simulated.values():
         assert abs(row["relative_error"]) < 0.15
+
+
+def test_tunnels_carry_everything_that_a_link_carries(folders: list[Path]) -> None:
+    """A capture of a link has the packets that its counters have, and nothing that is not WireGuard's."""
+    for system in ("star", "chain"):
+        arm = folders[0] / system
+        captured = json.loads((arm / "manifest.json").read_text())["captures"]["b->a"]
+        assert captured["whole"]
+        assert captured["packets"] >= carried(arm, "b->a") > 100
+        for filtered, some in ((WG_FILTER, True), (NO_TUNNEL_FILTER, False)):
+            command = ["tshark", "-r", str(arm / "capture-b-a.pcapng"), "-Y", filtered]
+            seen = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            assert bool(seen) == some, filtered
 
 
 def test_links_change_at_the_exact_moment(folders: list[Path]) -> None:
