@@ -100,6 +100,28 @@ def max_min(loads: Floats, capacity: Floats) -> Floats:
     return rates
 
 
+def _near(flows: Sequence[Flow]) -> list[int]:
+    """Return for every flow, as bits, those that it meets on a link, or whose acknowledgements do; itself is one."""
+    users: dict[str, int] = {}
+    for at, flow in enumerate(flows):
+        for link in (*flow.links, *flow.back):
+            users[link] = users.get(link, 0) | 1 << at
+    near = []
+    for at, flow in enumerate(flows):
+        bits = 1 << at
+        for link in (*flow.links, *flow.back):
+            bits |= users[link]
+        near.append(bits)
+    return near
+
+
+def _together(shares: Sequence[Share]) -> Share:
+    """Return what groups of flows that do not meet have, as one share."""
+    of_flow = sorted(of for one in shares for of in zip(one.flows, one.bytes_per_s, one.marked_per_s, strict=True))
+    flows, bytes_per_s, marked_per_s = zip(*of_flow, strict=True)
+    return Share(flows, bytes_per_s, marked_per_s)
+
+
 class Sharing:
     """The flows that may be active on some links, and what each set of active ones gets; known sets are kept."""
 
@@ -131,6 +153,7 @@ class Sharing:
         self._dctcp, self._ecn, self._links_too = dctcp, ecn, links_too
         self._known: dict[int, Share] = {}
         self._few = [[(index[link], count) for link, count in flow.links.items()] for flow in self.flows]
+        self._near = _near(self.flows)
 
     def fullest(self, carried: Carried) -> float:
         """Return the largest share of its rate that any link carries."""
@@ -140,9 +163,30 @@ class Sharing:
         """Return what flows get whose bits are set in `active`."""
         found = self._known.get(active)
         if found is None:
+            groups = [active] if self._links_too else self._groups(active)
+            found = self._solved(active) if len(groups) <= 1 else _together(list(map(self._solved, groups)))
+            self._known[active] = found
+        return found
+
+    def _groups(self, active: int) -> list[int]:
+        """Return active flows that hang together by links, as bits: what others do changes nothing for them."""
+        groups = []
+        while active:
+            group = left = active & -active
+            while left:
+                near = self._near[(left & -left).bit_length() - 1] & active & ~group
+                group |= near
+                left = left & (left - 1) | near
+            groups.append(group)
+            active &= ~group
+        return groups
+
+    def _solved(self, active: int) -> Share:
+        found = self._known.get(active)
+        if found is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            flows = [at for at in range(len(self.flows)) if active >> at & 1]
+            flows = [at for at in range(active.bit_length()) if active >> at & 1]
             alone = len(flows) <= FEW and not self._links_too and len({self.flows[at].level for at in flows}) <= 1
             found = self._known[active] = self._share_of_few(flows) if alone else self._share(flows)
         return found

@@ -22,6 +22,7 @@ class Trace:
 
     t_s: list[float] = field(default_factory=list)
     counters: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in QUANTITIES})
+    _arrays: dict[str, tuple[Floats, Floats]] = field(default_factory=dict, repr=False)
 
     def grow(self, t_s: Floats, grown: dict[str, Floats]) -> None:
         """Append knots, the first of them with nothing; grown: by how much each counter grew from knot to knot."""
@@ -29,12 +30,15 @@ class Trace:
         for name, steps in grown.items():
             before = self.counters[name][-1] if self.counters[name] else 0.0
             self.counters[name] += (before + np.concatenate([[0.0], np.cumsum(steps)])).tolist()
+        self._arrays.clear()
 
     def at(self, name: str, t_s: float | Floats) -> Floats:
         """Return a counter at some times."""
         if not self.t_s:
             return np.zeros_like(np.asarray(t_s, dtype=np.float64))
-        return np.asarray(np.interp(t_s, self.t_s, self.counters[name]))
+        if name not in self._arrays:
+            self._arrays[name] = np.array(self.t_s), np.array(self.counters[name])
+        return np.asarray(np.interp(t_s, *self._arrays[name]))
 
 
 @dataclass

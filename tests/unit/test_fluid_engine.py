@@ -108,6 +108,20 @@ def test_shares_keep_capacities_and_every_flow_has_a_full_link_on_which_none_has
         assert any(rates[flow] >= finite[loads[link] > 0].max() * (1 - 1e-9) for link in full)
 
 
+@given(
+    st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=3), min_size=1, max_size=14), st.integers(1, 2**14 - 1)
+)
+@settings(deadline=None)
+def test_flows_that_do_not_meet_may_be_solved_apart(drawn: list[list[int]], active: int) -> None:
+    flows = [Flow(f"j{at}", {f"l{link}": 1 for link in links}, round_s=1e-5) for at, links in enumerate(drawn)]
+    wires = {f"l{link}": Wire(1e9 * (1 + link), 60_000) for link in range(8)}
+    active &= (1 << len(flows)) - 1
+    apart, whole = (Sharing(wires, flows, MTU, links_too=links_too).share(active) for links_too in (False, True))
+    assert apart.flows == whole.flows
+    assert apart.bytes_per_s == pytest.approx(whole.bytes_per_s, rel=1e-9)
+    assert apart.marked_per_s == pytest.approx(whole.marked_per_s, rel=1e-9, abs=1e-9)
+
+
 def test_marks_are_those_of_dctcps_steady_state_where_two_connections_fill_a_link_and_else_none() -> None:
     flows = [Flow("a", {"l": 1}, round_s=4e-6), Flow("b", {"l": 1}, round_s=4e-6)]
     two = sharing(flows, {"l": 5e10}, marks_at=120_000)

@@ -121,6 +121,13 @@ def test_runs_are_put_beside_their_twins_and_what_misses_is_said(run: Path, tmp_
     text = twins.page(["smoke"], tmp_path).read_text()
     assert "-50.0% **beyond 5 %** | **together before cassini in packets, the other way round here**" in text
     assert "2 of 3 arms are within 5%" in text
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["scenario"]["measure"]["iterations"] += 1
+    (tmp_path / "smoke" / "manifest.json").write_text(json.dumps(manifest))
+    assert fluid.twins(tmp_path, ["smoke"]) == []
+    manifest["scenario"]["measure"] = {"of another version": 1}
+    (tmp_path / "smoke" / "manifest.json").write_text(json.dumps(manifest))
+    assert len(fluid.twins(tmp_path, ["smoke"])) == 1
     (tmp_path / "fluid" / "smoke" / "manifest.json").unlink()
     assert "has a twin" in twins.page(["smoke"], tmp_path).read_text()
 
@@ -139,8 +146,9 @@ def test_arms_whose_trials_differ_as_much_as_they_do_have_no_order() -> None:
         (seen(0.20, 0.18, 0.22), seen(0.22, 0.25, 0.2)),
     )
     twin = two((sure[0], unsure[0]), (sure[1], unsure[1]))
-    assert twin.ordered == twin.level == [("fast", "slow")]
-    assert twin.reversed == twin.unseen == []
+    assert twin.ordered == [("fast", "slow")]
+    assert twin.reversed == twin.level == twin.unseen == []
+    assert two((sure[0], unsure[1]), (sure[1], unsure[0])).level == [("fast", "slow")]
     mirrored = two((unsure[0], sure[0]), (unsure[1], sure[1]))
     assert mirrored.ordered == []
     assert mirrored.unseen == [("fast", "slow")]

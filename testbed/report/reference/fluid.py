@@ -112,11 +112,11 @@ class Twin:
 
     @property
     def level(self) -> list[tuple[str, str]]:
-        """Those of them that the fluid does not tell apart."""
+        """Those of them that are equal in the fluid, or the other way round by no more than its trials differ by."""
         return [
             (one.name, other.name)
             for one, other in self._apart()
-            if not one.fluid.before(other.fluid) and not other.fluid.before(one.fluid)
+            if one.fluid.mean_s * (1 + APART) >= other.fluid.mean_s and not other.fluid.before(one.fluid)
         ]
 
     @property
@@ -135,9 +135,9 @@ class Twin:
 
 
 def twin_of(name: str, packets: Path, fluid: Path) -> Twin | None:
-    """Return a run beside its twin; None where either is not there, is not valid, or they have no arm in common."""
+    """Return a run beside its twin; None where either is not there, is not valid, or they are of other scenarios."""
     one, other = _seen(packets), _seen(fluid)
-    if one is None or other is None:
+    if one is None or other is None or not alike(packets, fluid):
         return None
     arms = tuple(Arm(arm, one[arm], other[arm]) for arm in one if arm in other)
     return Twin(name, arms) if arms else None
@@ -159,29 +159,46 @@ def _seen(folder: Path) -> dict[str, Seen] | None:
     return found
 
 
+def alike(packets: Path, fluid: Path) -> bool:
+    """Return whether two runs are of one scenario but for the engine: a scenario may have been changed in between."""
+    one, other = (json.loads((at / "manifest.json").read_text(encoding="utf-8"))["scenario"] for at in (packets, fluid))
+    return _agree({**one, "engine": ""}, {**other, "engine": ""})
+
+
+def _agree(one: Any, other: Any) -> bool:
+    """Return whether two values agree; keys that only one of them has are of another version, and say nothing."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(_agree(one[key], other[key]) for key in one.keys() & other.keys())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_agree, one, other))
+    return bool(one == other)
+
+
+def places(results: Path, names: Sequence[str]) -> list[str]:
+    """Return every run of the scenarios named that is there, points of studies too, as a place in `results`."""
+    found = [[name, *(f"{name}/{path.name}" for path in sorted((results / name).glob("*")))] for name in names]
+    return [place for of in found for place in of if (results / place / "summary.json").is_file()]
+
+
 def twins(results: Path, names: Sequence[str]) -> list[Twin]:
     """Return every run of the scenarios named, points of studies too, that has a twin."""
-    found = []
-    for name in names:
-        places = [name, *(f"{name}/{path.name}" for path in sorted((results / name).glob("*")) if path.is_dir())]
-        for place in places:
-            twin = twin_of(place, results / place, results / TWINS / place)
-            if twin is not None:
-                found.append(twin)
-    return found
+    every = [twin_of(place, results / place, results / TWINS / place) for place in places(results, names)]
+    return [twin for twin in every if twin is not None]
 
 
 def write(results: Path, names: Sequence[str]) -> Path:
     """Write results/reference/fluid.md of the runs that are there; return its path."""
     path = results / "reference" / PAGE
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [*page(twins(results, names)), *growth.section(path.parent, results)]
+    found = twins(results, names)
+    without = sorted(set(places(results, names)) - {twin.name for twin in found})
+    lines = [*page(found, without), *growth.section(path.parent, results)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
-def page(found: Sequence[Twin]) -> Iterator[str]:
-    """Yield the lines of the page."""
+def page(found: Sequence[Twin], without: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the lines of the page. without: runs in packets that have no twin."""
     yield from ("# Packets and fluid", "", ABOUT)
     if not found:
         yield "No run in packets has a twin: `python -m testbed twins`."
@@ -195,6 +212,9 @@ def page(found: Sequence[Twin]) -> Iterator[str]:
         marks = "; ".join(f"{arm.name} {arm.packets.ce:.0f} / {arm.fluid.ce:.0f}" for arm in marked)
         off = f"{twin.worst.off:+.1%}" + ("" if abs(twin.worst.off) <= CLOSE else " **beyond 5 %**")
         yield f"| `{twin.name}` | {times} | {off} | {_order(twin)} | {marks} |"
+    if without:
+        said = ", ".join(f"`{name}`" for name in without)
+        yield from ("", f"Left out, since run and twin are not both there, valid, and of the same scenario: {said}.")
 
 
 def _sums(found: Sequence[Twin]) -> Iterator[str]:
