@@ -30,16 +30,11 @@ SNAPSHOTS = "cassini-snapshot-"
 
 ABOUT = """\
 The fluid engine (docs/fluid.md) runs the scenarios of this project without packets. Here every valid run in packets
-that has a valid twin is put beside it: the mean iteration time of each arm (jobs weigh the same), and whether arms
-that differ by more than 2 % in packets are in the same order. Nothing is fitted: what misses, misses.
-
-Why it may miss; none of these has been tested apart. *Shared links*: a ring goes step by step, and in packets each of
-its connections gets its part of a link only in the mean, so a step may wait for the slower one. *Links without slack
-and nobody held to ticks* (scores below 0.95, `hold = true`): a fluid leaves two jobs where they are on the circle,
-since what one loses the other loses; with TCP they may drift. *Ticks that are just missed* (`hold = "always"` near
-the score where jobs can keep them) may cost a whole iteration or nothing. *Unsteady compute* is drawn alike, but in
-packets jobs that were pushed apart may meet again. *Short messages* (pipelines, all-to-all of DLRM) may wait for
-windows and acknowledgements, of which a fluid has none.
+that has a valid twin is put beside it: the mean iteration time of each arm (jobs weigh the same), and the order of the
+arms. Two arms have an order where their means differ by more than 2 % and by more than their trials do (Welch's test
+at 95 %; an arm of one trial counts as known exactly). An order of the packets is *the same* here if the means are 2 %
+apart the same way, *reversed* if the other way round by more than the trials differ by, and else *not told apart*.
+Nothing is fitted: what misses, misses, and why is said in docs/fluid.md, "Where it must not be trusted".
 """
 
 
