@@ -55,7 +55,7 @@ def program(module: str, asked: dict[str, Any], kernel: Kernel) -> tuple[dict[st
         folder = Path(name)
         (folder / ASKED).write_text(json.dumps(asked))
         command = ("-m", f"benchmarks.inside.{module}", RESULTS_IN_GUEST)
-        times_s = timed(program_job(command, PROJECT_IN_GUEST, write=folder), kernel)
+        times_s = timed(program_job(command, PROJECT_IN_GUEST, write=folder, tree=True), kernel)
         times_s |= {mark.stem: mark.stat().st_mtime_ns / 1e9 for mark in folder.glob(f"*{MARK}")}
         answer = folder / ANSWER
         return times_s, json.loads(answer.read_text()) if answer.exists() else {}

@@ -74,7 +74,7 @@ class KillingCampaign(campaign.Campaign):
         self._begin(folder, arm, plan, iterations, {})
         said: list[bytes] = []
         arguments = ("-m", "benchmarks.killing", kind, at_s, RESULTS_IN_GUEST)
-        guest = Guest(program_job(arguments, PROJECT_IN_GUEST, write=folder), Machine(), self.kernel)
+        guest = Guest(program_job(arguments, PROJECT_IN_GUEST, write=folder, tree=True), Machine(), self.kernel)
         self.guests.append(guest)
         if guest.run(said.append, said.append, lambda message: self.watcher.message(arm, message)) != 0:
             raise campaign.NotValid(f"arm {arm}: {b''.join(said).decode(errors='replace').strip()[-3000:]}")

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from threading import Event
 from types import MappingProxyType
@@ -34,6 +32,7 @@ from testbed.live import Live, Watcher
 from testbed.page import write as page
 from testbed.report import draw, summary, validation
 from testbed.scenario import Arm, Scenario
+from testbed.versions import versions
 
 SHIFTED: tuple[Arm, ...] = ("cassini", "refined")  # what is to run before them decides their time-shifts
 STAGES = ("guest up", "network", "controller", "read back", "agents", "trials", "files")
@@ -280,8 +279,7 @@ class Campaign:
             "jobs": {job.name: job.note for job in self.experiment.jobs},
             "kernel": self._kernel(),
             "code": code_version(),
-            "python": platform.python_version(),
-            "packages": {name: version(name) for name in (SDN, "eventlet", "numpy", "networkx")},
+            "versions": versions(self.kernel.key),
         }
 
 

@@ -15,6 +15,7 @@ from testbed.commands.common import DEFAULT_RESULTS, Memory, Settings
 from testbed.commands.common import console as _console
 from testbed.commands.common import machine as _machine
 from testbed.commands.compare import compare
+from testbed.commands.fingerprint import fingerprint
 from testbed.commands.report import report
 from testbed.commands.sweep import sweep
 from testbed.commands.twins import twins
@@ -29,12 +30,13 @@ app = typer.Typer(
 )  # fmt: skip
 kernel_app = typer.Typer(no_args_is_help=True, help="The guest's kernel: build it, say where it is.")
 app.add_typer(kernel_app, name="kernel")
-for own in (report, clean, sweep, compare, watch, capture, twins):
+for own in (fingerprint, report, clean, sweep, compare, watch, capture, twins):
     app.command()(own)
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all the guest's entropy.")]
 Vswitch = Annotated[bool, typer.Option(help="Have Open vSwitch up first (takes 10 s of a wall-clock guest).")]
+Home = Annotated[bool, typer.Option("--home", help="Let the guest see your home folder.")]
 Write = Annotated[Path | None, typer.Option("--write", help="The one folder of the host the guest may write to.")]
 
 
@@ -269,12 +271,13 @@ def exec_(
     mem: Memory = "2GB",
     seed: Seed = 1,
     write: Write = None,
+    home: Home = False,
     vswitch: Vswitch = True,
 ) -> None:
     """Run any command in a guest, as in `exec -- mn --topo tree,3 --switch ovsk --test pingall`."""
     from testbed.engine.commands import execute
 
-    raise typer.Exit(execute(command, _machine(mem, seed, real_time), write, open_vswitch=vswitch))
+    raise typer.Exit(execute(command, _machine(mem, seed, real_time), write, vswitch, home))
 
 
 @app.command(context_settings=PASS_ON)
@@ -286,13 +289,14 @@ def shell(
     mem: Memory = "2GB",
     seed: Seed = 1,
     write: Write = None,
+    home: Home = False,
     vswitch: Vswitch = True,
 ) -> None:
     """An interactive shell in a guest (or a command of yours, such as `shell -- mn`)."""
     from testbed.engine.commands import interact
 
     machine = _machine(mem, seed, not virtual_time)
-    raise typer.Exit(interact(command or ["/bin/bash", "-l"], machine, write, open_vswitch=vswitch))
+    raise typer.Exit(interact(command or ["/bin/bash", "-l"], machine, write, vswitch, home))
 
 
 def main() -> None:

@@ -32,6 +32,9 @@ from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
+from testbed.engine.code import compiled
+from testbed.engine.fence import fence, homes, restrict
+from testbed.engine.guest.init import COVERED, COVERED_HOMES
 from testbed.engine.host import cpu_slot, memory_folder
 from testbed.engine.kernel import Kernel
 from testbed.errors import EnvironmentLacks, InputError, NotValid, OrreryError, shortened
@@ -46,7 +49,7 @@ GUEST_UP = {"stage": "guest up"}
 DESCRIPTORS = {
     name: 200 + number
     for number, name in enumerate(
-        ("stdout", "stderr", "status", "console", "stdin", "terminal", "slot", "project", "write", "mount")
+        ("stdout", "stderr", "status", "console", "stdin", "terminal", "slot", "project", "write", "home", "mount")
     )
 }
 """The guest's number of every inherited descriptor; mounts go on from the last one."""
@@ -84,6 +87,8 @@ class Job:
     terminal: tuple[int, int] | None = None
     """Rows and columns of the terminal of an interactive guest; None for pipes."""
     stdin: bool = False
+    home: bool = False
+    """Whether the guest sees the user's home folder."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,8 @@ def encode_job(job: Job) -> str:
     first = DESCRIPTORS["mount"]
     mounts = [(host_path(first + number), guest) for number, (_, guest) in enumerate(job.mounts)]
     write = (host_path(DESCRIPTORS["write"]), job.write[1]) if job.write else None
-    text = json.dumps(asdict(job) | {"mounts": mounts, "write": write}, separators=(",", ":"))
+    folders = {"mounts": mounts, "write": write, "home": None if job.home else host_path(DESCRIPTORS["home"])}
+    text = json.dumps(asdict(job) | folders, separators=(",", ":"))
     packed = zlib.compress(text.encode(), 9)
     word = base64.b64encode(packed).decode()
     if len(word) > COMMAND_LINE_MAX - 700:
@@ -144,7 +150,7 @@ def kernel_arguments(job: Job, machine: Machine, kernel: Kernel) -> list[str]:
 @contextmanager
 def _folders(job: Job) -> Iterator[dict[int, int]]:
     """Yield the descriptors of the job's folders, by their number in the guest. Raises InputError when one is gone."""
-    wanted = {DESCRIPTORS["project"]: str(PROJECT)}
+    wanted = {DESCRIPTORS["project"]: str(compiled(PROJECT))}
     if job.write:
         wanted[DESCRIPTORS["write"]] = job.write[0]
     wanted |= {DESCRIPTORS["mount"] + number: host for number, (host, _) in enumerate(job.mounts)}
@@ -152,17 +158,31 @@ def _folders(job: Job) -> Iterator[dict[int, int]]:
     try:
         for number, path in wanted.items():
             try:
-                opened[number] = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                kind = os.O_RDONLY if number == DESCRIPTORS["project"] else os.O_PATH
+                opened[number] = os.open(path, kind | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError as error:
                 raise InputError(path, f"cannot be shown to a guest: {error.strerror}") from error
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(
+                opened[DESCRIPTORS["project"]], fcntl.LOCK_SH
+            )  # the copy of our code stays as long as we need it
+        if not job.home and (own := _home_elsewhere()):
+            opened[DESCRIPTORS["home"]] = os.open(own, os.O_PATH | os.O_CLOEXEC)
         yield opened
     finally:
         for descriptor in opened.values():
             os.close(descriptor)
 
 
-def _before_exec(cpu: int, inherited: Mapping[int, int]) -> Callable[[], None]:
-    """Return what the child does between fork and exec: die with its launcher, keep to its CPU, number descriptors."""
+def _home_elsewhere() -> Path | None:
+    """Return the user's home folder where it lies elsewhere than homes do, which every guest covers."""
+    usual = (*COVERED_HOMES, *COVERED)
+    return next((own for own in homes() if not any(own.is_relative_to(path) for path in usual)), None)
+
+
+def _before_exec(cpu: int, inherited: Mapping[int, int], ruleset: int | None) -> Callable[[], None]:
+    """Return what the child does between fork and exec: die with its launcher, keep to its CPU, number descriptors,
+    stay behind its fence."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     launcher = os.getpid()
 
@@ -173,6 +193,8 @@ def _before_exec(cpu: int, inherited: Mapping[int, int]) -> Callable[[], None]:
         os.sched_setaffinity(0, {cpu})
         for number, descriptor in inherited.items():
             os.dup2(descriptor, number)
+        if ruleset is not None:
+            restrict(ruleset)
 
     return prepare
 
@@ -285,21 +307,35 @@ class Guest:
 
     def _start(self, cpu: int, inherited: dict[int, int]) -> None:
         console = inherited[DESCRIPTORS["console"]]
+        memory = memory_folder(self.machine.memory_bytes)
         try:
-            self._process = subprocess.Popen(
-                [str(self.kernel.path), *kernel_arguments(self.job, self.machine, self.kernel)],
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=console,
-                close_fds=False,  # all of ours close at exec but the copies made between fork and exec
-                env={"TMPDIR": str(memory_folder(self.machine.memory_bytes)), "PATH": "/usr/bin:/bin"},
-                cwd="/",
-                preexec_fn=_before_exec(cpu, inherited),
-                start_new_session=True,
-            )
+            with self._fence(inherited, memory) as ruleset:
+                self._process = subprocess.Popen(
+                    [str(self.kernel.path), *kernel_arguments(self.job, self.machine, self.kernel)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=console,
+                    stderr=console,
+                    close_fds=False,  # all of ours close at exec but the copies made between fork and exec
+                    env={"TMPDIR": str(memory), "PATH": "/usr/bin:/bin"},
+                    cwd="/",
+                    preexec_fn=_before_exec(cpu, inherited, ruleset),
+                    start_new_session=True,
+                )
         except (OSError, subprocess.SubprocessError) as error:
             what = f"the guest kernel does not start: {error}"
             raise EnvironmentLacks(what, "python -m testbed kernel build") from error
+
+    @contextmanager
+    def _fence(self, inherited: dict[int, int], memory: Path) -> Iterator[int | None]:
+        """Yield the rules for this guest: it reads what it is shown and writes its results and its memory."""
+        write, first = DESCRIPTORS["write"], DESCRIPTORS["mount"]
+        shown = [inherited[number] for number in inherited if number == DESCRIPTORS["project"] or number >= first]
+        with ExitStack() as stack:
+            own, room = (os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (self.kernel.path, memory))
+            for descriptor in (own, room):
+                stack.callback(os.close, descriptor)
+            written = [room, *([inherited[write]] if write in inherited else [])]
+            yield stack.enter_context(fence(() if self.job.home else homes(), [own, *shown], written))
 
     def _carry(
         self, readers: dict[str, FileIO], stdout: Sink, stderr: Sink, status: Callable[[dict[str, Any]], None]

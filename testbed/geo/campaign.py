@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ from testbed.geo.summary import check_accounts, summarise
 from testbed.geo.validation import validate
 from testbed.live import Live, Watcher
 from testbed.page import write as page
+from testbed.versions import versions
 
 
 @dataclass
@@ -157,5 +157,5 @@ class WideCampaign:
             "wan": self.experiment.wan.to_dict(),
             "kernel": {"version": self.kernel.version, "key": self.kernel.key, "seccomp": self.kernel.seccomp},
             "code": code_version(),
-            "python": platform.python_version(),
+            "versions": versions(self.kernel.key),
         }

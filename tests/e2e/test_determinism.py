@@ -1,18 +1,25 @@
-"""Two runs of the two-job scenario, Ryu running: the same seed gives the same bytes, another seed other packets."""
+"""Runs of the two-job scenario, Ryu running: the same seed gives the same bytes, another seed other packets."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from conftest import User
 
 pytestmark = pytest.mark.e2e
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
+ROOT = Path(__file__).resolve().parents[2]
 WALL_CLOCK = {"wall.json", "point.json"}  # how long it took, which no virtual clock tells
 SHORT = (
     "--set", 'measure.arms=["together"]', "--set", "measure.iterations=3", "--set", "measure.trials.together=1",
@@ -20,21 +27,58 @@ SHORT = (
 )  # fmt: skip
 
 
-def hashes(orrery: Run, results: Path, seed: int) -> dict[str, str]:
+def hashes(run: Run, results: Path, seed: int) -> dict[str, str]:
     """The hash of every file of a run, by its path in the run's folder."""
-    ended = orrery("run", "two-jobs", *SHORT, "--set", f"measure.seed={seed}", "--results", results)
+    ended = run("run", "two-jobs", *SHORT, "--set", f"measure.seed={seed}", "--results", results)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    run = results / "two-jobs"
-    files = sorted(path for path in run.rglob("*") if path.is_file())
-    return {str(path.relative_to(run)): sha256(path.read_bytes()).hexdigest() for path in files}
+    folder = results / "two-jobs"
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_same_seed_same_bytes_other_seed_other_packets(orrery: Run, tmp_path: Path) -> None:
-    first = hashes(orrery, tmp_path / "a", seed=1)
-    second = hashes(orrery, tmp_path / "another folder, further away", seed=1)
-    assert [name for name in first if name.endswith(".pcapng")]
-    assert first.keys() == second.keys()
-    assert {name for name in first if first[name] != second[name]} <= WALL_CLOCK
-    other = hashes(orrery, tmp_path / "b", seed=2)
-    captures = [name for name in first if name.endswith(".pcapng")]
-    assert all(other[name] != first[name] for name in captures)
+@pytest.fixture(scope="module")
+def first(orrery: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The hashes of a run with the seed 1."""
+    found = hashes(orrery, tmp_path_factory.mktemp("a"), seed=1)
+    assert len([name for name in found if name.endswith(".pcapng")]) == 4
+    assert len([name for name in found if name.endswith(".csv")]) == 7
+    return found
+
+
+def differing(one: dict[str, str], other: dict[str, str]) -> set[str]:
+    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+
+
+def test_the_same_seed_gives_the_same_bytes_in_another_folder_and_beside_another_run(
+    orrery: Run, first: dict[str, str], tmp_path: Path
+) -> None:
+    """Two at once, so that each is the other's load."""
+    places = (tmp_path / "a", tmp_path / "another folder, further away")
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda place: hashes(orrery, place, seed=1), places))
+    assert [differing(first, again) for again in both] == [WALL_CLOCK, WALL_CLOCK]
+
+
+def test_and_to_another_user_with_a_copy_of_the_project_elsewhere(first: dict[str, str], somebody: User) -> None:
+    """Environment, owner of the files, where the project lies, byte-code: nothing of it is seen in a packet."""
+    copy = somebody.home / "checked" / "out" / "somewhere else"
+    for package in ("controllers", "scenarios", "testbed", "workloads"):
+        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+    somebody.own(somebody.home)
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        return somebody.run(*arguments, tree=copy)
+
+    assert differing(first, hashes(run, somebody.home / "results", seed=1)) == WALL_CLOCK
+
+
+def test_another_seed_gives_other_packets(orrery: Run, first: dict[str, str], tmp_path: Path) -> None:
+    other = differing(first, hashes(orrery, tmp_path, seed=2))
+    assert other >= {name for name in first if name.endswith(".pcapng")}
+    assert "together/iterations.csv" in other
+
+
+def test_the_bytes_are_those_that_were_kept(orrery: Run) -> None:
+    """Where they should have changed: python -m testbed fingerprint --renew."""
+    ended = orrery("fingerprint", "smoke", "two-jobs", "netstorm-static")
+    assert ended.returncode == 0, ended.stdout + ended.stderr

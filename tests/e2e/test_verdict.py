@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed import experiment, scenario
-from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_job, ready_kernel
+from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, TREE_IN_GUEST, program_job, ready_kernel
 from testbed.engine.launch import Guest, Machine
 from testbed.fidelity import Check, check_arm
 
@@ -22,8 +22,8 @@ def interfered(how: str, folder: Path) -> tuple[int, str]:
     """Run an arm in `folder` and interfere with it in that way; return its exit code and what it said."""
     arm = EXPERIMENT.arm_plan("together", EXPERIMENT.trials("together", {}))
     (folder / "plan.json").write_text(json.dumps(arm))
-    program = f"{PROJECT_IN_GUEST}/tests/e2e/breaking.py"
-    job = program_job((program, how, RESULTS_IN_GUEST), PROJECT_IN_GUEST, write=folder)
+    program = f"{TREE_IN_GUEST}/tests/e2e/breaking.py"
+    job = program_job((program, how, RESULTS_IN_GUEST), PROJECT_IN_GUEST, write=folder, tree=True)
     said: list[bytes] = []
     code = Guest(job, Machine(), ready_kernel()).run(said.append, said.append)
     return code, b"".join(said).decode()

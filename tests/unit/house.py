@@ -35,6 +35,8 @@ PROGRESS, SHOW, CLI = "testbed.progress", "testbed.show", "testbed.cli"
 COMMANDS, LIVE = "testbed.commands", "testbed.live"
 PLUGINS = "testbed.plugins"
 PAGE = "testbed.page"
+INIT = "testbed.engine.guest.init"
+VERSIONS, FINGERPRINT = "testbed.versions", "testbed.fingerprint"
 
 # Every room, and the rooms it may import from beside itself. A name stands for all modules below it.
 ROOMS: dict[str, set[str]] = {
@@ -70,7 +72,8 @@ ROOMS: dict[str, set[str]] = {
     DECIDE: {LOOPS, ERRORS, EXPERIMENT, CASSINI, NETSTORM, PLACEMENT, SDN, TELEMETRY},
     TIMELINE: {ERRORS, PLUGINS, ARM, PROGRAMS, CASSINI, PLACEMENT, SDN, WORKLOADS, NET, TELEMETRY},
     ARM: {ERRORS, EVENTS, CONTROLLER, PROGRAMS, SDN, WORKLOADS, NET, TELEMETRY},
-    CAMPAIGN: {LIVE, ERRORS, SCENARIO, RESULTS, EXPERIMENT, EVENT_CHECKS, FIDELITY, DECIDE, REPORT, PAGE, ENGINE},
+    CAMPAIGN: {LIVE, ERRORS, VERSIONS, SCENARIO, RESULTS, EXPERIMENT, EVENT_CHECKS, FIDELITY, DECIDE, REPORT, PAGE,
+               ENGINE},
     TIMELINE_CHECKS: {ERRORS, FIDELITY, TELEMETRY},
     CLUSTER_CAMPAIGN: {ERRORS, PLUGINS, SCENARIO, CAMPAIGN, CLUSTER, FIDELITY, TIMELINE_CHECKS, PLACEMENT, REPORT,
                        PAGE},
@@ -82,19 +85,22 @@ ROOMS: dict[str, set[str]] = {
     "testbed.geo.records": {TELEMETRY},
     "testbed.geo.scheduled": {"testbed.geo.records", WORKLOADS, NET, TELEMETRY},
     GEO_ARM: {ERRORS, "testbed.geo.records", "testbed.geo.scheduled", PROGRAMS, SDN, WORKLOADS, NET, TELEMETRY},
-    GEO: {ERRORS, UNITS, SCENARIO_FILE, PART, CAPTURE_KEYS, RESULTS, "testbed.geo.records", NETSTORM, WORKLOADS, NET,
-          TELEMETRY, ENGINE, CAMPAIGN, LIVE, REPORT, PAGE},
+    GEO: {ERRORS, UNITS, VERSIONS, SCENARIO_FILE, PART, CAPTURE_KEYS, RESULTS, "testbed.geo.records", NETSTORM,
+          WORKLOADS, NET, TELEMETRY, ENGINE, CAMPAIGN, LIVE, REPORT, PAGE},
     PROFILING: {ERRORS, CASSINI, REPORT},
     PROGRESS: set(),
+    VERSIONS: set(),
+    FINGERPRINT: {ERRORS, SCENARIO, LIVE, CAMPAIGN, STUDY, ENGINE},
     LIVE: {NET},
     STUDY: {FLUID_CAMPAIGN, NATIVE_CAMPAIGN, LIVE, ERRORS, SCENARIO, SCENARIO_FILE, PART, JOBS, EXPERIMENT, FIDELITY,
             CLUSTER, CAMPAIGN, CLUSTER_CAMPAIGN, GEO, PLUGINS, REPORT, PAGE, ENGINE},
     SHOW: {PROFILING, STUDY, GEO, UNITS, CAMPAIGN, CLUSTER, EXPERIMENT, FIDELITY, REPORT, ENGINE},
     CLI: {PROFILING, ERRORS, UNITS, SCENARIO, SCENARIO_FILE, SCHEMA, RESULTS, EXPERIMENT, CAMPAIGN, CLUSTER,
           CLUSTER_CAMPAIGN, STUDY, PROGRESS, SHOW, COMMANDS, REPORT, ENGINE, NET, GEO},
-    COMMANDS: {PROFILING, ERRORS, UNITS, SCENARIO, SCENARIO_FILE, SCHEMA, RESULTS, EXPERIMENT, CAMPAIGN, CLUSTER,
-               CLUSTER_CAMPAIGN, STUDY, PROGRESS, SHOW, REPORT, PAGE, ENGINE, NET, GEO, TELEMETRY, LIVE},
-    "testbed.__main__": {CLI},
+    COMMANDS: {VERSIONS, FINGERPRINT, PROFILING, ERRORS, UNITS, SCENARIO, SCENARIO_FILE, SCHEMA, RESULTS, EXPERIMENT,
+               CAMPAIGN, CLUSTER, CLUSTER_CAMPAIGN, STUDY, PROGRESS, SHOW, REPORT, PAGE, ENGINE, NET, GEO, TELEMETRY,
+               LIVE},
+    "testbed.__main__": {CLI, INIT},
 }  # fmt: skip
 # Measures the others from outside: it may look anywhere, and nobody looks at it.
 ROOMS["benchmarks"] = set(ROOMS)
@@ -114,7 +120,6 @@ GUEST_PROGRAMS = (
     "testbed.telemetry.sampler",
 )
 NOT_IN_A_GUEST = ("pydantic", "typer", "rich", "matplotlib")
-INIT = "testbed.engine.guest.init"
 FRAMEWORK, FRAMEWORKS = "controllers.sdn.framework", ("ryu", "os_ken")
 COMPUTED = ("import_module", "__import__", "run_module")
 # Rooms that may use nothing but the standard library, and what beside it.

@@ -29,6 +29,16 @@ MS_RDONLY, MS_NOSUID, MS_NODEV = 1, 2, 4
 POWER_OFF = 0x4321FEDC
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 COVERED = ("/run", "/tmp", "/var/log", "/var/tmp")
+COVERED_HOMES = ("/home", "/root")
+"""Where homes lie: hidden from a guest, unless it is to see its user's."""
+DISPATCH = {
+    "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
+    "OPENBLAS_CORETYPE": "Nehalem",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Environment that makes libm, numpy and OpenBLAS calculate with the same instructions on every x86-64 machine that
+numpy runs on, and so give the same last digits."""
 OVS_UPTIME_S = 11
 """Open vSwitch counts its cores in the first 10 s of uptime as 0, and would then start no handler threads."""
 ENVIRONMENT = {
@@ -43,7 +53,7 @@ ENVIRONMENT = {
     "ORRERY_STATUS": "/dev/ttyS2",
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
-    "OPENBLAS_NUM_THREADS": "1",
+    **DISPATCH,
 }
 
 
@@ -59,7 +69,24 @@ def show(host: str, guest: str, flags: int) -> None:
     mount("hostfs", guest, flags, host)
 
 
+def cover_homes(job: dict[str, Any]) -> tuple[str, ...]:
+    """Hide the folders in which homes lie, and that of the user where it lies elsewhere: its descriptor says where.
+
+    Returns what is hidden.
+    """
+    if job["home"] is None:
+        return ()
+    own = []
+    with suppress(OSError):  # it lies where homes do
+        own = [str(Path(job["home"]).readlink())]  # by the host's own /proc, which is still to be seen
+    for folder in (*COVERED_HOMES, *own):
+        if Path(folder).is_dir() and not Path(folder).is_symlink():
+            mount("tmpfs", folder, MS_NOSUID | MS_NODEV, "mode=755")
+    return (*COVERED_HOMES, *own)
+
+
 def make_file_systems(job: dict[str, Any]) -> None:
+    covered = (*COVERED, *cover_homes(job))
     mount("proc", "/proc")
     mount("sysfs", "/sys")
     mount("devtmpfs", "/dev")
@@ -76,7 +103,7 @@ def make_file_systems(job: dict[str, Any]) -> None:
         if not Path("/dev", name).exists():
             Path("/dev", name).symlink_to(link)
     for host, guest in job["mounts"]:
-        hidden = any(guest.startswith(folder + "/") for folder in COVERED)
+        hidden = any(guest.startswith(folder + "/") for folder in covered)
         if hidden and not (job["write"] and (guest + "/").startswith(job["write"][1] + "/")):
             show(host, guest, MS_RDONLY)
     if job["write"]:  # last, or a folder around it would hide it

@@ -1,0 +1,131 @@
+"""Fingerprints: the hash of every file of a shortened run, kept, so that a byte that changes is seen and named.
+
+A shortened run is the first point of a scenario with one arm, two iterations (one round of all sites) and, of jobs that
+come and go, two jobs; what its shared links carry is captured. Not compared: wall-clock times, plots (they depend on
+the machine's fonts), and the run's own manifest, which names the code.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from testbed import scenario
+from testbed.campaign import Watcher
+from testbed.engine.kernel import Kernel
+from testbed.errors import InputError, NotValid
+from testbed.scenario import Scenario
+from testbed.study import points
+from testbed.study.points import Study
+from testbed.study.run import StudyRun
+
+FILE = Path(__file__).resolve().parents[1] / "tests" / "fingerprints.json"
+LEFT_OUT = ("wall.json", "manifest.json")
+"""Files of a run's own folder; those of its arms are compared."""
+PLOTS = "plots"
+CAPTURE = ('telemetry.capture.links="shared"', "telemetry.capture.packets=100000")
+
+Files = dict[str, str]
+"""The hash of every file, by its path in the run's folder."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The file of fingerprints: `versions` they were made with, and `runs`, the files of each scenario."""
+
+    versions: dict[str, str] = field(default_factory=dict)
+    runs: dict[str, Files] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+        text = json.dumps({"versions": self.versions, "runs": dict(sorted(self.runs.items()))}, indent=1)
+        path.write_text(text + "\n", encoding="utf-8")
+
+
+def read(path: Path) -> Kept:
+    """Read the file of fingerprints; one that is not there has none. Raises InputError when it is something else."""
+    if not path.exists():
+        return Kept()
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        return Kept(dict(said["versions"]), {name: dict(files) for name, files in said["runs"].items()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(str(path), f"is no file of fingerprints: {error!r}", "make it again with --renew") from error
+
+
+def shortened(name: str) -> Study:
+    """Return the first point of a scenario in its short form. Raises InputError when there is no such scenario."""
+    point = points.load(name).points[0]
+    made = point.scenario
+    if not isinstance(made, Scenario):
+        settings: tuple[str, ...] = ("sync.rounds=1",)
+    elif made.cluster is not None:
+        settings = (f'cluster.arms=["{made.cluster.arms[0]}"]', "cluster.profile_iterations=3", *CAPTURE)
+        settings += ("cluster.jobs=2",) if made.cluster.arrivals == "poisson" else ()
+        settings += (f"cluster.shortened={min(10_000.0, made.cluster.shortened * 10)}",)
+    else:
+        arm = "together" if len(made.job) > 1 else "alone"
+        settings = (f'measure.arms=["{arm}"]', "measure.iterations=2", f"measure.trials.{arm}=1", *CAPTURE)
+    study = points.load(name, settings)
+    return replace(study, points=study.points[:1], whole=False)
+
+
+def taken(name: str, kernel: Kernel, watcher: Watcher, memory_bytes: int = 2 << 30) -> Files:
+    """Run a scenario in its short form, and return its files. Raises NotValid when it does not come to its end.
+
+    Whether its verdict is that so short a run may be believed does not matter here.
+    """
+    study = shortened(name)
+    with tempfile.TemporaryDirectory(prefix="orrery-fingerprint-") as folder:
+        (ran,) = StudyRun(study, kernel, Path(folder), watcher, memory_bytes).run()
+        if ran.error:
+            raise NotValid(f"{name}: {ran.error}")
+        return hashes(ran.folder)
+
+
+def hashes(folder: Path) -> Files:
+    """Return the hashes of a run's files, but for those that are left out."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if path.is_file() and str(inside) not in LEFT_OUT and PLOTS not in inside.parts:
+            found[str(inside)] = sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def changes(kept: Files, found: Files) -> list[str]:
+    """Return a line for every file that is another one, is new, or is gone."""
+    return [
+        f"{path}: {'changed' if path in kept and path in found else 'new' if path in found else 'gone'}"
+        for path in sorted(kept.keys() | found.keys())
+        if kept.get(path) != found.get(path)
+    ]
+
+
+def chosen(names: Sequence[str], kept: Kept, everything: bool) -> list[str]:
+    """Return what is to be run: the scenarios named, else all there are, or all whose fingerprints are kept."""
+    known = scenario.names()
+    for name in names:
+        if name not in known:
+            raise InputError(name, "no such scenario", f"scenarios: {', '.join(known)}")
+    if names or everything:
+        return list(names or known)
+    if not kept.runs:
+        raise InputError(str(FILE), "has no fingerprints yet", "as in fingerprint --renew smoke two-jobs")
+    return sorted(kept.runs)
+
+
+def compare(
+    names: Sequence[str], kept: Kept, take: Callable[[str], Files], done: Callable[[str, list[str] | None], Any]
+) -> dict[str, Files]:
+    """Take the fingerprints of these scenarios and return them; `done` is told what changed, None if none is kept."""
+    found = {}
+    for name in names:
+        found[name] = take(name)
+        done(name, changes(kept.runs[name], found[name]) if name in kept.runs else None)
+    return found
