@@ -21,7 +21,6 @@ from typing import Any, Protocol
 
 from testbed import decide, results
 from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_job
-from testbed.engine.doctor import SDN
 from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Guest, Job, Machine, Sink
 from testbed.errors import NotValid, shortened

@@ -2,31 +2,30 @@
 
 A shortened run is the first point of a scenario with one arm, two iterations (one round of all sites) and, of jobs that
 come and go, two jobs; what its shared links carry is captured. Not compared: wall-clock times, plots (they depend on
-the machine's fonts), and the run's own manifest, which names the code.
+the machine's fonts), and the run's own manifest and page, which name the code.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
-from testbed import scenario
-from testbed.campaign import Watcher
+from testbed import scenario_file
 from testbed.engine.kernel import Kernel
-from testbed.errors import InputError, NotValid
+from testbed.errors import InputError
+from testbed.live import Watcher
+from testbed.page import write as page
 from testbed.scenario import Scenario
-from testbed.study import points
-from testbed.study.points import Study
-from testbed.study.run import StudyRun
+from testbed.study import points, work
+from testbed.study.points import Point
 
 FILE = Path(__file__).resolve().parents[1] / "tests" / "fingerprints.json"
-LEFT_OUT = ("wall.json", "manifest.json")
-"""Files of a run's own folder; those of its arms are compared."""
+LEFT_OUT = ("wall.json", "manifest.json", page.FILE, work.FILE)
+"""Files of a run's own folder that tell its wall time and code; those of its arms are compared."""
 PLOTS = "plots"
 CAPTURE = ('telemetry.capture.links="shared"', "telemetry.capture.packets=100000")
 
@@ -58,7 +57,7 @@ def read(path: Path) -> Kept:
         raise InputError(str(path), f"is no file of fingerprints: {error!r}", "make it again with --renew") from error
 
 
-def shortened(name: str) -> Study:
+def shortened(name: str) -> Point:
     """Return the first point of a scenario in its short form. Raises InputError when there is no such scenario."""
     point = points.load(name).points[0]
     made = point.scenario
@@ -71,21 +70,16 @@ def shortened(name: str) -> Study:
     else:
         arm = "together" if len(made.job) > 1 else "alone"
         settings = (f'measure.arms=["{arm}"]', "measure.iterations=2", f"measure.trials.{arm}=1", *CAPTURE)
-    study = points.load(name, settings)
-    return replace(study, points=study.points[:1], whole=False)
+    return points.load(name, settings).points[0]
 
 
 def taken(name: str, kernel: Kernel, watcher: Watcher, memory_bytes: int = 2 << 30) -> Files:
-    """Run a scenario in its short form, and return its files. Raises NotValid when it does not come to its end.
+    """Run a scenario in its short form, and return its files. Raises what a run raises that does not come to its end.
 
     Whether its verdict is that so short a run may be believed does not matter here.
     """
-    study = shortened(name)
     with tempfile.TemporaryDirectory(prefix="orrery-fingerprint-") as folder:
-        (ran,) = StudyRun(study, kernel, Path(folder), watcher, memory_bytes).run()
-        if ran.error:
-            raise NotValid(f"{name}: {ran.error}")
-        return hashes(ran.folder)
+        return hashes(work.alone(shortened(name), kernel, Path(folder), watcher, memory_bytes).folder)
 
 
 def hashes(folder: Path) -> Files:
@@ -109,7 +103,7 @@ def changes(kept: Files, found: Files) -> list[str]:
 
 def chosen(names: Sequence[str], kept: Kept, everything: bool) -> list[str]:
     """Return what is to be run: the scenarios named, else all there are, or all whose fingerprints are kept."""
-    known = scenario.names()
+    known = scenario_file.names()
     for name in names:
         if name not in known:
             raise InputError(name, "no such scenario", f"scenarios: {', '.join(known)}")
@@ -118,14 +112,3 @@ def chosen(names: Sequence[str], kept: Kept, everything: bool) -> list[str]:
     if not kept.runs:
         raise InputError(str(FILE), "has no fingerprints yet", "as in fingerprint --renew smoke two-jobs")
     return sorted(kept.runs)
-
-
-def compare(
-    names: Sequence[str], kept: Kept, take: Callable[[str], Files], done: Callable[[str, list[str] | None], Any]
-) -> dict[str, Files]:
-    """Take the fingerprints of these scenarios and return them; `done` is told what changed, None if none is kept."""
-    found = {}
-    for name in names:
-        found[name] = take(name)
-        done(name, changes(kept.runs[name], found[name]) if name in kept.runs else None)
-    return found

@@ -21,17 +21,12 @@ def packages() -> dict[str, str]:
     return found
 
 
-def versions(kernel_key: str) -> dict[str, str]:
-    """Return all versions: machine, guest kernel (its source and our options and patches), C library, Open vSwitch."""
+def versions(kernel_key: str | None = None) -> dict[str, str]:
+    """Return all versions: machine, C library, Python and its packages; of a run with packets also those of the guest's
+    kernel (its source and our options and patches) and of Open vSwitch."""
     name, _, number = (os.confstr("CS_GNU_LIBC_VERSION") or "libc unknown").partition(" ")
-    system = {
-        "machine": platform.machine(),
-        "guest kernel": kernel_key,
-        "python": platform.python_version(),
-        name: number,
-        "open vswitch": _open_vswitch(),
-    }
-    return system | packages()
+    found = {"machine": platform.machine(), "python": platform.python_version(), name: number} | packages()
+    return found if kernel_key is None else {"guest kernel": kernel_key, "open vswitch": _open_vswitch()} | found
 
 
 def _open_vswitch() -> str:

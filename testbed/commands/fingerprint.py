@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from testbed.commands.common import console as make_console
 from testbed.errors import EnvironmentLacks, NotValid
 
 AGAIN = "python -m testbed fingerprint --renew"
@@ -29,24 +28,22 @@ def fingerprint(
     from testbed.engine.commands import ready_kernel
     from testbed.versions import differences, versions
 
-    console = Console() if sys.stdout.isatty() else Console(width=120)
-    place = file or prints.FILE
+    console, place = make_console(), file or prints.FILE
     kept, kernel = prints.read(place), ready_kernel()
     wanted = prints.chosen(names or (), kept, everything)
     here = versions(kernel.key)
     others = differences(kept.versions, here) if kept.versions else []
     for line in others:
         console.print(f"kept fingerprints are of another version: {line}", highlight=False)
+    found: dict[str, prints.Files] = {}
     changed = []
-
-    def done(name: str, lines: list[str] | None) -> None:
-        word = "not kept yet" if lines is None else f"{len(lines)} files differ" if lines else "the same"
-        console.print(f"{name}: {word}", *(lines or ()), sep="\n  ", highlight=False)
-        if lines != []:
-            changed.append(name)
-
     with progress.watcher(console) as watcher:
-        found = prints.compare(wanted, kept, lambda name: prints.taken(name, kernel, watcher), done)
+        for name in wanted:
+            found[name] = prints.taken(name, kernel, watcher)
+            lines = prints.changes(kept.runs[name], found[name]) if name in kept.runs else ["not kept yet"]
+            if lines:
+                changed.append(name)
+            console.print(f"{name}: {'changed' if lines else 'the same'}", *lines, sep="\n  ", highlight=False)
     if renew:
         same = not others
         prints.Kept(here, (kept.runs if same else {}) | found).save(place)

@@ -46,7 +46,8 @@ def files(project: Path) -> list[Path]:
     for package in PACKAGES:
         for folder, folders, names in os.walk(project / package):
             folders[:] = [name for name in folders if name != "__pycache__"]
-            found += [Path(folder, name) for name in names if not name.endswith(".pyc")]
+            ours = (Path(folder, name) for name in names if not name.endswith(".pyc"))
+            found += [path for path in ours if path.is_file()]  # an editor may keep a link to nowhere beside a file
     return sorted(found)
 
 

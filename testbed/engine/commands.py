@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from testbed.engine.code import PROJECT_IN_GUEST as PROJECT_IN_GUEST
-from testbed.engine.code import compiled
 from testbed.engine.fence import homes
 from testbed.engine.guest.init import COVERED, COVERED_HOMES
 from testbed.engine.kernel import Kernel, find
@@ -45,7 +44,7 @@ def program_job(arguments: tuple[str, ...], cwd: str, write: Path, tree: bool = 
 
     With `tree` it may also import what is in no copy (benchmarks, tests), from the user's own files.
     """
-    mounts = [(str(compiled(PROJECT)), PROJECT_IN_GUEST), (sys.prefix, PYTHON_IN_GUEST)]
+    mounts = [(sys.prefix, PYTHON_IN_GUEST)]
     path = PROJECT_IN_GUEST
     if tree:
         mounts.append((str(PROJECT), TREE_IN_GUEST))
@@ -84,7 +83,7 @@ def _mounts(home: bool) -> tuple[tuple[str, str], ...]:
     if home or not any(own.is_relative_to(here) for own in homes()):
         shown.append(str(here))
     own = tuple((folder, folder) for folder in dict.fromkeys(shown) if folder not in ("/", *COVERED, *COVERED_HOMES))
-    return ((str(compiled(PROJECT)), PROJECT_IN_GUEST), *own, *_interpreter())
+    return (*own, *_interpreter())
 
 
 def execute(

@@ -23,6 +23,8 @@ CREATE_VERSION, RULE_PATH_BENEATH = 1, 1
 PR_SET_NO_NEW_PRIVS = 38
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REFER, TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 13, 1 << 14
 MAKE_AND_REMOVE = sum(1 << bit for bit in range(4, 13))
+SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/sbin", "/sys", "/usr")
+"""Where accounts of the system may have their "home": no guest runs without."""
 LEAST_VERSION = 2
 """The first that lets a file be moved from folder to folder."""
 TCP_BIND_AND_CONNECT, ABSTRACT_SOCKETS_AND_SIGNALS = 3, 3
@@ -31,12 +33,16 @@ OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE
 
 
 def homes() -> tuple[Path, ...]:
-    """Return the user's home folders, by the user database and by $HOME; none that is not there, or is all there is."""
+    """Return the user's home folders, by the user database and by $HOME, but for those that no guest runs without."""
     named = [os.environ.get("HOME", "")]
     with suppress(KeyError):
         named.append(pwd.getpwuid(os.getuid()).pw_dir)
     found = dict.fromkeys(Path(name).resolve() for name in named if name.startswith("/"))
-    return tuple(path for path in found if path.is_dir() and path != Path("/"))
+    return tuple(
+        path
+        for path in found
+        if path.is_dir() and path != Path("/") and not any(path.is_relative_to(folder) for folder in SYSTEM)
+    )
 
 
 def version() -> int:

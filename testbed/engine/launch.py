@@ -32,7 +32,7 @@ from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
-from testbed.engine.code import compiled
+from testbed.engine.code import PROJECT_IN_GUEST, compiled
 from testbed.engine.fence import fence, homes, restrict
 from testbed.engine.guest.init import COVERED, COVERED_HOMES
 from testbed.engine.host import cpu_slot, memory_folder
@@ -75,7 +75,7 @@ class Job:
     """What a guest is to do: `argv` runs as the guest's root in `cwd`.
 
     `write` is the one writable host folder, `mounts` are read-only ones; each is a pair of its path on the host and its
-    path in the guest.
+    path in the guest. Our own code (testbed.engine.code) is there without being asked for.
     """
 
     argv: tuple[str, ...]
@@ -111,7 +111,8 @@ def encode_job(job: Job) -> str:
     Raises InputError when the command is too long for it.
     """
     first = DESCRIPTORS["mount"]
-    mounts = [(host_path(first + number), guest) for number, (_, guest) in enumerate(job.mounts)]
+    mounts = [(host_path(DESCRIPTORS["project"]), PROJECT_IN_GUEST)]
+    mounts += [(host_path(first + number), guest) for number, (_, guest) in enumerate(job.mounts)]
     write = (host_path(DESCRIPTORS["write"]), job.write[1]) if job.write else None
     folders = {"mounts": mounts, "write": write, "home": None if job.home else host_path(DESCRIPTORS["home"])}
     text = json.dumps(asdict(job) | folders, separators=(",", ":"))
@@ -162,10 +163,8 @@ def _folders(job: Job) -> Iterator[dict[int, int]]:
                 opened[number] = os.open(path, kind | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError as error:
                 raise InputError(path, f"cannot be shown to a guest: {error.strerror}") from error
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(
-                opened[DESCRIPTORS["project"]], fcntl.LOCK_SH
-            )  # the copy of our code stays as long as we need it
+        with suppress(OSError):  # a file system without locks; where there are, the copy stays as long as the guest
+            fcntl.flock(opened[DESCRIPTORS["project"]], fcntl.LOCK_SH)
         if not job.home and (own := _home_elsewhere()):
             opened[DESCRIPTORS["home"]] = os.open(own, os.O_PATH | os.O_CLOEXEC)
         yield opened

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +21,7 @@ from testbed.fluid.checks import check_arm
 from testbed.fluid.cluster import Remembering, run_cluster_arm
 from testbed.report.cluster.load import HISTORIES_FILE, IDEAL, asked_of
 from testbed.timeline_checks import check_stays
+from testbed.versions import versions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +105,5 @@ def fluid_manifest(campaign: Campaign, outcome: Outcome) -> dict[str, Any]:
         "scaling": [asdict(row) for row in campaign.experiment.scaling.rows()],
         "jobs": {job.name: job.note for job in campaign.experiment.jobs},
         "code": code_version(),
-        "python": platform.python_version(),
-        "packages": {name: version(name) for name in ("numpy", "scipy", "networkx")},
+        "versions": versions(),
     }

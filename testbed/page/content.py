@@ -253,8 +253,8 @@ def manifest_tables(manifest: Mapping[str, Any]) -> Iterator[Table]:
     """Yield what the run was made of: versions, scaling, notes on jobs, and every key of the scenario."""
     kernel = manifest.get("kernel") or {}
     about = {f"kernel {key}": value for key, value in kernel.items()}
-    about |= {key: manifest[key] for key in ("code", "python", "seed", "scenario_sha256") if key in manifest}
-    about |= dict(manifest.get("packages", {}))
+    about |= {key: manifest[key] for key in ("code", "seed", "scenario_sha256") if key in manifest}
+    about |= dict(manifest.get("versions", {}))
     yield Table("Versions and seed", ("", "value"), [(key, [Cell(plain(value))]) for key, value in about.items()])
     if scaling := plain_table("Scaling", manifest.get("scaling", [])):
         yield scaling

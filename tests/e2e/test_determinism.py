@@ -49,14 +49,15 @@ def differing(one: dict[str, str], other: dict[str, str]) -> set[str]:
     return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
 
 
-def test_the_same_seed_gives_the_same_bytes_in_another_folder_and_beside_another_run(
-    orrery: Run, first: dict[str, str], tmp_path: Path
-) -> None:
-    """Two at once, so that each is the other's load."""
-    places = (tmp_path / "a", tmp_path / "another folder, further away")
-    with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda place: hashes(orrery, place, seed=1), places))
-    assert [differing(first, again) for again in both] == [WALL_CLOCK, WALL_CLOCK]
+def test_four_at_once_are_as_each_alone_in_whichever_folder(orrery: Run, first: dict[str, str], tmp_path: Path) -> None:
+    """Each is the others' load; another seed gives other packets."""
+    asked = (("a", 1), ("another folder, further away", 1), ("b", 2), ("c", 2))
+    with ThreadPoolExecutor(len(asked)) as pool:
+        one, same, other, same_other = pool.map(lambda run: hashes(orrery, tmp_path / run[0], run[1]), asked)
+    assert differing(first, one) <= WALL_CLOCK
+    assert differing(first, same) <= WALL_CLOCK
+    assert differing(other, same_other) <= WALL_CLOCK
+    assert differing(first, other) >= {*(name for name in first if name.endswith(".pcapng")), "together/iterations.csv"}
 
 
 def test_and_to_another_user_with_a_copy_of_the_project_elsewhere(first: dict[str, str], somebody: User) -> None:
@@ -69,16 +70,12 @@ def test_and_to_another_user_with_a_copy_of_the_project_elsewhere(first: dict[st
     def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         return somebody.run(*arguments, tree=copy)
 
-    assert differing(first, hashes(run, somebody.home / "results", seed=1)) == WALL_CLOCK
-
-
-def test_another_seed_gives_other_packets(orrery: Run, first: dict[str, str], tmp_path: Path) -> None:
-    other = differing(first, hashes(orrery, tmp_path, seed=2))
-    assert other >= {name for name in first if name.endswith(".pcapng")}
-    assert "together/iterations.csv" in other
+    assert differing(first, hashes(run, somebody.home / "results", seed=1)) <= WALL_CLOCK
 
 
 def test_the_bytes_are_those_that_were_kept(orrery: Run) -> None:
     """Where they should have changed: python -m testbed fingerprint --renew."""
-    ended = orrery("fingerprint", "smoke", "two-jobs", "netstorm-static")
+    ended = orrery("fingerprint")
+    if ended.returncode == 3 and "fingerprints of other versions" in ended.stderr:
+        pytest.skip(ended.stderr)
     assert ended.returncode == 0, ended.stdout + ended.stderr

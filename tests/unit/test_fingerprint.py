@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from testbed import cli, fingerprint, scenario, versions
+from testbed import cli, fingerprint, scenario, scenario_file, versions
 from testbed.engine.kernel import Kernel
 from testbed.errors import EnvironmentLacks, InputError, NotValid
 
 
 def test_captures_and_tables_are_hashed_and_wall_clock_is_not(tmp_path: Path) -> None:
-    for name in ("wall.json", "manifest.json", "together/manifest.json", "together/a.pcapng", "plots/cdf.png"):
+    kept = ("together/manifest.json", "together/a.pcapng")
+    for name in ("wall.json", "point.json", "manifest.json", "report.html", "plots/cdf.png", *kept):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
     found = fingerprint.hashes(tmp_path)
-    assert set(found) == {"together/manifest.json", "together/a.pcapng"}
+    assert set(found) == set(kept)
     (tmp_path / "together" / "a.pcapng").write_text("other")
     assert fingerprint.changes(found, fingerprint.hashes(tmp_path)) == ["together/a.pcapng: changed"]
 
@@ -29,11 +30,9 @@ def test_new_and_gone_files_are_changes() -> None:
     assert fingerprint.changes({"a": "1"}, {"a": "1"}) == []
 
 
-@pytest.mark.parametrize("name", scenario.names())
+@pytest.mark.parametrize("name", scenario_file.names())
 def test_every_scenario_has_a_short_form(name: str) -> None:
-    study = fingerprint.shortened(name)
-    (point,) = study.points
-    made = point.scenario
+    made = fingerprint.shortened(name).scenario
     if not isinstance(made, scenario.Scenario):
         assert made.sync.rounds == 1
     elif made.cluster is None:
@@ -60,7 +59,7 @@ def test_a_file_that_is_something_else_is_refused(text: str, tmp_path: Path) -> 
 def test_what_is_run() -> None:
     kept = fingerprint.Kept({}, {"smoke": {}})
     assert fingerprint.chosen([], kept, everything=False) == ["smoke"]
-    assert fingerprint.chosen([], kept, everything=True) == scenario.names()
+    assert fingerprint.chosen([], kept, everything=True) == scenario_file.names()
     assert fingerprint.chosen(["two-jobs"], kept, everything=False) == ["two-jobs"]
     with pytest.raises(InputError, match="no such scenario"):
         fingerprint.chosen(["two-jbos"], kept, everything=False)

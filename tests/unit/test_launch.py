@@ -108,7 +108,8 @@ def test_every_descriptor_has_a_number_of_its_own_and_mounts_come_last() -> None
     mounts = tuple((f"/host/{n}", f"/guest/{n}") for n in range(3))
     job = decoded(kernel_arguments(Job(("true",), "/", mounts=mounts), Machine(), KERNEL))
     first = DESCRIPTORS["mount"]
-    assert job["mounts"] == [[f"/proc/self/fd/{first + n}", f"/guest/{n}"] for n in range(3)]
+    ours = [f"/proc/self/fd/{DESCRIPTORS['project']}", "/run/orrery/project"]
+    assert job["mounts"] == [ours, *([f"/proc/self/fd/{first + n}", f"/guest/{n}"] for n in range(3))]
 
 
 @given(argv=st.lists(WORDS, min_size=1, max_size=8), cwd=WORDS, env=st.dictionaries(WORDS, WORDS, max_size=4))
