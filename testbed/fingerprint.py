@@ -1,8 +1,8 @@
 """Fingerprints: the hash of every file of a shortened run, kept, so that a byte that changes is seen and named.
 
-A shortened run is the first point of a scenario with one arm, two iterations (one round of all sites) and, of jobs that
-come and go, two jobs; what its shared links carry is captured. Not compared: wall-clock times, plots (they depend on
-the machine's fonts), and the run's own manifest and page, which name the code.
+A shortened run is the first point of a scenario with one arm, two iterations (one round of the last system) and, of
+jobs that come and go, two jobs; what its shared links carry is captured. Not compared: wall-clock times, plots (they
+depend on the machine's fonts), and the run's own manifest and page, which name the code.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -59,12 +59,15 @@ def read(path: Path) -> Kept:
 
 def shortened(name: str) -> Point:
     """Return the first point of a scenario in its short form. Raises InputError when there is no such scenario."""
-    point = points.load(name).points[0]
-    made = point.scenario
+    made = points.load(name).points[0].scenario
     if not isinstance(made, Scenario):
-        settings: tuple[str, ...] = ("sync.rounds=1",)
-    elif made.cluster is not None:
-        settings = (f'cluster.arms=["{made.cluster.arms[0]}"]', "cluster.profile_iterations=3", *CAPTURE)
+        wide = points.load(name, ("sync.rounds=1",)).points[0]
+        measure = made.measure.model_copy(update={"baseline": None})
+        alone = wide.scenario.model_copy(update={"system": made.system[-1:], "measure": measure})
+        return replace(wide, scenario=alone)
+    if made.cluster is not None:
+        settings: tuple[str, ...] = (f'cluster.arms=["{made.cluster.arms[0]}"]', "cluster.profile_iterations=3")
+        settings += CAPTURE
         settings += ("cluster.jobs=2",) if made.cluster.arrivals == "poisson" else ()
         settings += (f"cluster.shortened={min(10_000.0, made.cluster.shortened * 10)}",)
     else:
