@@ -24,6 +24,7 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from benchmarks import chakra_file
@@ -135,8 +136,10 @@ def _byte(good: bytes, draw: random.Random) -> bytes:
     return good[:at] + draw.choice((b"", bytes([draw.randrange(256)]), good[at : at + 9] * 2)) + good[at + 1 :]
 
 
-LONG = ("cluster-", "netstorm-")
-"""Scenarios whose dry run takes seconds, of thousands of hosts or many simulated rounds, are not what is mutated."""
+LONG = ("cluster-", "netstorm-", "traffic-gpt3-hybrid")
+"""Scenarios whose dry run takes seconds, of thousands of hosts, many layers or simulated rounds, are not mutated."""
+OFTEN = 4
+"""So much more often than a study, whose dry run is that of many points, is a scenario mutated that is none."""
 
 
 def read_scenario(path: Path) -> None:
@@ -158,7 +161,8 @@ def read_trace(path: Path) -> None:
 def kinds() -> Iterator[Kind]:
     """Yield the kinds of files of which there are good ones here."""
     names = [name for name in scenario_file.names() if not name.startswith(LONG)]
-    scenarios = tuple((scenario_file.FOLDER / f"{name}.toml").read_bytes() for name in names)
+    scenarios = [(scenario_file.FOLDER / f"{name}.toml").read_bytes() for name in names]
+    scenarios += (OFTEN - 1) * [content for content in scenarios if b"[study" not in content]
     coming = b'name = "coming"\ntitle = "t"\n\n[fabric]\ntopology = "dumbbell"\nscale = 200\n\n'
     coming += b'[[cluster.kind]]\nname = "vgg"\nmodel = "vgg16"\nworkers = 2\nmost_workers = 4\n'
     yield Kind("scenario", ".toml", (*scenarios, coming), read_scenario, ("is not TOML",))
@@ -222,10 +226,16 @@ def tried(kind: Kind, content: bytes, path: Path) -> str:
     return "accepted"
 
 
-def _usable(kind: Kind, folder: Path) -> Kind:
-    """Return a kind without those of its files that are refused as they are."""
-    good = tuple(content for content in kind.good if tried(kind, content, folder / f"good{kind.suffix}") == "accepted")
-    return dataclasses.replace(kind, good=good)
+@cache
+def usable() -> tuple[Kind, ...]:
+    """Return all kinds without those of their files that are refused as they are, scenarios first."""
+    found = []
+    with tempfile.TemporaryDirectory(prefix="orrery-mutations-") as name:
+        for kind in kinds():
+            path = Path(name) / f"good{kind.suffix}"
+            accepted = {content for content in set(kind.good) if tried(kind, content, path) == "accepted"}
+            found.append(dataclasses.replace(kind, good=tuple(one for one in kind.good if one in accepted)))
+    return tuple(kind for kind in found if kind.good)
 
 
 def trial(cases: int, seed: int, keep: Path, state: Path | None = None) -> Counts:
@@ -235,7 +245,7 @@ def trial(cases: int, seed: int, keep: Path, state: Path | None = None) -> Count
     """
     first, counts = _begun(state, seed)
     with tempfile.TemporaryDirectory(prefix="orrery-mutations-") as name:
-        found = [usable for kind in kinds() if (usable := _usable(kind, Path(name))).good]
+        found = usable()
         for number in range(first, cases):
             draw = random.Random(f"{seed} {number}")
             kind = found[0] if number % 2 == 0 else found[number // 2 % len(found)]
