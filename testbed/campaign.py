@@ -278,7 +278,7 @@ class Campaign:
             "jobs": {job.name: job.note for job in self.experiment.jobs},
             "kernel": self._kernel(),
             "code": code_version(),
-            "versions": versions(self.kernel.key),
+            "versions": versions(self.kernel.key if self.kernel else None),
         }
 
 

@@ -61,7 +61,7 @@ def shortened(name: str) -> Point:
     """Return the first point of a scenario in its short form. Raises InputError when there is no such scenario."""
     made = points.load(name).points[0].scenario
     if not isinstance(made, Scenario):
-        wide = points.load(name, ("sync.rounds=1",)).points[0]
+        wide = points.load(name, ("sync.shortened=10000",)).points[0]
         measure = made.measure.model_copy(update={"baseline": None})
         alone = wide.scenario.model_copy(update={"system": made.system[-1:], "measure": measure})
         return replace(wide, scenario=alone)

@@ -13,10 +13,11 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import IO, Any
 
 from testbed.engine import doctor
+from testbed.engine.code import PROJECT_IN_GUEST
 from testbed.engine.guest import init
 from testbed.engine.launch import PROJECT, GuestDied, Job, Sink
 from testbed.engine.native import ledger
@@ -37,7 +38,7 @@ class NativeRun:
     """One run of one job, as testbed.engine.launch.Guest is one in a guest."""
 
     def __init__(self, job: Job) -> None:
-        self.job = job
+        self.job = replace(job, mounts=((str(PROJECT), PROJECT_IN_GUEST), *job.mounts))
         self._process: subprocess.Popen[bytes] | None = None
         self._exit_code: int | None = None
         self._died = "somebody killed it"
