@@ -2,8 +2,9 @@
 #
 #   docker build -t orrery .                                        # installs everything, builds the guest kernel: minutes
 #   docker run --rm orrery                                          # the smoke scenario, as an ordinary user
-#   docker run --rm -v "$PWD/results:/orrery/results" orrery run two-jobs
+#   mkdir -p results && docker run --rm --user "$(id -u):$(id -g)" -v "$PWD/results:/orrery/results" orrery run two-jobs
 #
+# The results folder must be there, and the container's user must be its owner: Docker makes one that is missing, for root.
 # No --privileged, no --cap-add, no device. The 64 MB of a container's /dev/shm are not used: a guest's memory then lies in /tmp.
 ARG DEBIAN=bookworm
 FROM debian:${DEBIAN}-slim
@@ -19,9 +20,10 @@ COPY scripts/packages scripts/packages
 RUN scripts/packages && rm -rf /var/lib/apt/lists/*
 
 COPY --chown=orrery . .
-RUN chown orrery /orrery
+# Outside of anybody's home, so that whoever is given with --user finds the kernel.
+ENV ORRERY_CACHE=/var/cache/orrery
+RUN install -d -o orrery -g orrery /orrery $ORRERY_CACHE
 # The kernel's sources come from Debian's archive: its index is needed once more, to be thrown away in the same layer.
-ENV ORRERY_CACHE=/home/orrery/.cache/orrery
 RUN apt-get update \
  && setpriv --reuid=orrery --regid=orrery --clear-groups env HOME=/home/orrery scripts/setup \
  && rm -rf /var/lib/apt/lists/*

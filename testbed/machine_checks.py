@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from testbed.fidelity import Check
+from testbed.telemetry.events import read_events
 from testbed.telemetry.tables import MACHINE
 
 LAG_S = 5e-3
@@ -19,10 +20,23 @@ KEEP_UP = "make it smaller or slower (fabric.scale), leave the machine alone, or
 
 
 def check_machine(folder: Path) -> list[Check]:
-    """Return the checks. Raises InputError when machine.csv is missing or not what it should be."""
+    """Return the checks of the time in which jobs ran, from the first trial's begin to the last one's end.
+
+    Raises InputError when machine.csv is missing or not what it should be.
+    """
     records = MACHINE.read(folder / MACHINE.file)
-    times_s, lags_s, shares = (records.numbers(column) for column in ("t_s", "lag_s", "busy_share"))
+    columns = (records.numbers(column) for column in ("t_s", "lag_s", "busy_share"))
+    begin_s, end_s = _trials(folder / "events.jsonl")
+    seen = [(t_s, lag_s, share) for t_s, lag_s, share in zip(*columns, strict=True) if begin_s <= t_s <= end_s]
+    times_s, lags_s, shares = [list(column) for column in zip(*seen, strict=True)] or ([], [], [])
     return [_timers(times_s, lags_s), _processors(times_s, shares)]
+
+
+def _trials(events: Path) -> tuple[float, float]:
+    times_s: dict[object, list[float]] = {"trial": [], "trial done": []}
+    for event in read_events(events):
+        times_s.setdefault(event["event"], []).append(float(str(event["t_s"])))
+    return min(times_s["trial"], default=0.0), max(times_s["trial done"], default=0.0)
 
 
 def _timers(times_s: list[float], lags_s: list[float]) -> Check:

@@ -18,6 +18,7 @@ from testbed.machine_checks import check_machine
 from testbed.net import namespaces
 from testbed.net.transport import BACKLOG, CONGESTION_CONTROL_ALLOWED
 from testbed.study import points, work
+from testbed.telemetry.events import EventLog
 from testbed.telemetry.lag import busiest, cpu_ticks
 from testbed.telemetry.tables import MACHINE
 
@@ -183,8 +184,12 @@ def test_a_run_that_dies_inside_says_why(tmp_path: Path) -> None:
 def test_a_machine_that_does_not_keep_up_is_noticed(
     tmp_path: Path, rows: list[tuple[float, float, float]], faults: list[str]
 ) -> None:
+    events = EventLog(tmp_path / "events.jsonl")
+    events.write(0.0, "trial", trial="0", starts_s={})
+    events.write(4.0, "trial done", trial="0")
+    events.close()
     with MACHINE.writer(tmp_path / MACHINE.file) as writer:
-        for row in rows:
+        for row in [(-0.1, 0.1, 1.0), *rows, *((4.1 + 0.1 * at, 0.1, 1.0) for at in range(20))]:  # no job ran
             writer.row(*row)
     found = [check.found for check in check_machine(tmp_path) if not check.ok]
     assert len(found) == len(faults)
