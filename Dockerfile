@@ -20,12 +20,13 @@ COPY scripts/packages scripts/packages
 RUN scripts/packages && rm -rf /var/lib/apt/lists/*
 
 COPY --chown=orrery . .
-# Outside of anybody's home, so that whoever is given with --user finds the kernel.
-ENV ORRERY_CACHE=/var/cache/orrery
-RUN install -d -o orrery -g orrery /orrery $ORRERY_CACHE
+# Outside of anybody's home, so that whoever is given with --user finds the kernel, and the plots' fonts.
+ENV ORRERY_CACHE=/var/cache/orrery MPLCONFIGDIR=/var/cache/orrery/matplotlib
+RUN install -d -o orrery -g orrery /orrery $ORRERY_CACHE && install -d -m 1777 $MPLCONFIGDIR
 # The kernel's sources come from Debian's archive: its index is needed once more, to be thrown away in the same layer.
 RUN apt-get update \
- && setpriv --reuid=orrery --regid=orrery --clear-groups env HOME=/home/orrery scripts/setup \
+ && setpriv --reuid=orrery --regid=orrery --clear-groups env HOME=/home/orrery \
+    sh -c 'scripts/setup && .venv/bin/python -c "import matplotlib.font_manager"' \
  && rm -rf /var/lib/apt/lists/*
 
 USER orrery
