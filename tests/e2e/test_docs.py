@@ -22,13 +22,15 @@ LONGEST_S = 3000
 DONE_BY_THE_TESTS = ("make", ". .venv", "git", "apt-get", "scripts/")
 LARGE = ("reproduce", "sweep", "cassini-", "netstorm-", "two-jobs-50g", "watch", "my-file")
 """Scenarios with tests of their own, or of hours; `my-file` stands for a file of the reader's."""
+SMOKE = "python -m testbed run smoke"
 
 
 def told(page: pages.Page) -> list[str]:
-    """Return the commands of a page that are to be typed here."""
+    """Return the commands of a page that are to be typed here, and before them the run of which it tells."""
+    first = (SMOKE,) if "results/smoke" in str(page.commands) else ()
     return [
         command
-        for command in page.commands
+        for command in (*first, *page.commands)
         if not command.startswith(DONE_BY_THE_TESTS)
         and command not in pages.ELSEWHERE
         and not any(name in command for name in LARGE)
