@@ -17,6 +17,7 @@ from testbed.geo.bounds import Bounds
 from testbed.geo.campaign import WideOutcome
 from testbed.geo.experiment import System, WideExperiment
 from testbed.geo.keys import WideScenario
+from testbed.geo.measured import Pushes
 from testbed.geo.records import BELIEFS, TUNNELS, WAN_LINKS
 from testbed.geo.validation import validate
 from testbed.report import wide
@@ -51,6 +52,11 @@ between = ["b", "c"]
 rate = "50 Mbit/s"
 back_rate = "25 Mbit/s"
 delay = "1 ms"
+"""
+
+CAPTURE = """
+[telemetry.capture]
+links = ["a->b"]
 """
 
 
@@ -156,6 +162,38 @@ def test_predictions_know_what_is_sent_over_what(tmp_path: Path) -> None:
     plain = made(tmp_path, SMALL, "wan.tunnels=false")
     assert prediction.goodput(plain.scenario) == (1500 - 52) / 1514
     assert plain.systems[0].sync.ips == ("10.0.0.1", "10.0.0.2", "10.0.0.3")
+
+
+def test_some_arms_are_run_and_rounds_are_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = prediction.Prediction(1.0, 1.0, None, {})  # type: ignore[arg-type]
+    monkeypatch.setattr(experiment, "predict", lambda *_: nothing)
+    text = SMALL.replace('strategy = "fapt"', 'strategy = "fapt"\nrounds = 30') + CAPTURE
+    built = made(tmp_path, text, "measure.arms=['star-2', 'fapt']", "sync.rounds=20", "sync.shortened=10")
+    assert [(system.name, system.sync.rounds) for system in built.systems] == [("star-2", 2), ("fapt", 3)]
+    assert built.arm_plan(built.systems[0])["capture"]["links"] == ["a->b"]
+    assert made(tmp_path, text, "sync.rounds=4", "sync.shortened=100").systems[0].sync.rounds == 1
+    for setting, message in (
+        ("measure.arms=['star-9']", "star-9 is no system (systems are star, fapt)"),
+        ("telemetry.capture.links=['a->c']", "there is no link 'a->c' (as in 'a->b')"),
+        ("telemetry.capture.links='shared'", "there is no link 'shared'"),
+    ):
+        with pytest.raises(InputError) as caught:
+            made(tmp_path, text, setting)
+        assert message in str(caught.value)
+
+
+def test_a_scheduler_s_first_plan_is_of_what_it_believes(tmp_path: Path) -> None:
+    """On a triangle with a slow link, who takes all links to be alike uses it all the same, until it learns."""
+    (tmp_path / "corner.toml").write_text(ROW + '[[link]]\nbetween = ["a", "c"]\nrate = "10 Mbit/s"\ndelay = "1 ms"\n')
+    text = SMALL.replace('"row.toml"', '"corner.toml"').replace(
+        'strategy = "fapt"', 'strategy = "fapt"\nroot = "a"\nawareness = true'
+    )
+    knows, guesses = (made(tmp_path, text, *more).systems[-1] for more in ((), ("scheduler.believed='20 Mbit/s'",)))
+    assert dict(knows.plan.ways[0].push.parent) == {"b": "a", "c": "b"}
+    assert dict(guesses.plan.ways[0].push.parent) == {"b": "a", "c": "a"}
+    assert guesses.sync.protocol is not None
+    assert {tunnel.believed_bps for tunnel in guesses.sync.protocol.tunnels} == {2e6}
+    assert guesses.prediction.simulated_s > knows.prediction.simulated_s
 
 
 def test_links_change_by_rule_and_by_trace(tmp_path: Path) -> None:
@@ -298,6 +336,18 @@ def test_the_packets_delays_shares_and_roots_stand_beside_what_was_predicted(tmp
     assert believed["median_error"] == pytest.approx(0.1)
     assert believed["tunnels_seen"] == 2
     assert set(valid["believed"]) == {"fapt"}
+
+
+def test_of_a_round_begun_again_the_last_attempt_counts(tmp_path: Path) -> None:
+    system = made(tmp_path).systems[0]
+    with CHUNKS.writer(tmp_path / CHUNKS.file) as writer:
+        for attempt, begin_s in enumerate((0.0, 100.0)):
+            for row in journey(system, 0, begin_s):
+                writer.row(*row, attempt, row[1], 1, "", "")
+    pushes = Pushes(CHUNKS.read(tmp_path / CHUNKS.file))
+    assert pushes.by_chunk()["b"].transmission_s == 1.0
+    assert min(pushes.merged.values()) >= 100
+    assert pushes.shares() == {"a": 1.0}
 
 
 def test_a_bound_is_of_the_links_as_they_were_meanwhile(tmp_path: Path) -> None:
