@@ -20,10 +20,11 @@ from testbed.geo.fire import Strike, script
 from testbed.geo.keys import EACH, SystemKeys, WideScenario
 from testbed.geo.prediction import Decider, Prediction, overlay_of, predict
 from testbed.net.transport import Transport
-from testbed.net.wan import dynamics, underlay
+from testbed.net.wan import dynamics, routing, underlay
 from testbed.net.wan.build import Defaults
 from testbed.net.wan.model import Wan, link_name
 from testbed.net.wan.sources import load
+from testbed.net.wireguard import HANDSHAKE_S
 from workloads.paramsync import tensors
 from workloads.paramsync.plan import FULL_BITS, Policy, SyncPlan, Tree, Way
 from workloads.paramsync.protocol import Protocol, Tunnel
@@ -109,6 +110,7 @@ def build(scenario: WideScenario, base: Path) -> WideExperiment:
     )
     scaled = tuple(dynamics.scaled(original, changes, keys.scale))
     _check_captured(scenario, wan)
+    _check_far(scenario, wan)
     systems = tuple(made for system in scenario.system for made in _systems(scenario, system, wan, scaled))
     for arm in scenario.measure.arms:
         if arm not in {name for made in systems for name in (made.name, made.group)}:
@@ -123,6 +125,20 @@ def _check_captured(scenario: WideScenario, wan: Wan) -> None:
     for link in ("shared",) if links == "shared" else links:
         if link not in known:
             raise InputError("telemetry.capture.links", f"there is no link {link!r}", f"as in {known[0]!r}")
+
+
+def _check_far(scenario: WideScenario, wan: Wan) -> None:
+    """Tunnels agree on keys only where an answer comes in time."""
+    delays_s = routing.tunnel_delays_s(wan) if scenario.wan.tunnels else {}
+    for (a, b), delay_s in delays_s.items():
+        trip_s = delay_s + delays_s[b, a]
+        if trip_s >= HANDSHAKE_S:
+            said = (
+                f"{a} and {b} are {trip_s:g} s apart, there and back; WireGuard awaits an answer for {HANDSHAKE_S:g} s"
+            )
+            raise InputError(
+                "wan.scale", said, f"at most {scenario.wan.scale * HANDSHAKE_S / trip_s:.2g}, to be sure less"
+            )
 
 
 def _drawn_together(wan: Wan, spread: float) -> Wan:

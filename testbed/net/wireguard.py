@@ -16,6 +16,8 @@ from testbed.telemetry.netlink import Request, RouteSocket, attribute, attribute
 OVERHEAD_BYTES = 60
 """What a tunnel adds to a packet: IPv4 20, UDP 8, WireGuard's header 16 and authentication 16 bytes."""
 FIRST_PORT = 51820
+HANDSHAKE_S = 5.0
+"""REKEY_TIMEOUT: who has no answer to its handshake by then begins another one, and takes no answer to the first."""
 _NETLINK_GENERIC = 16
 # struct genlmsghdr: command, version, padding
 _GENERIC = struct.Struct("=BBH")

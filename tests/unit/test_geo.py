@@ -196,6 +196,13 @@ def test_a_scheduler_s_first_plan_is_of_what_it_believes(tmp_path: Path) -> None
     assert guesses.prediction.simulated_s > knows.prediction.simulated_s
 
 
+def test_sites_that_no_handshake_reaches_are_named(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "row.toml").write_text(ROW.replace('"5 ms"', '"260 ms"'))
+    with pytest.raises(InputError, match=r"a and b are 5.2 s apart.*at most 9.6"):
+        experiment.build(keys.load(tmp_path / "small.toml"), tmp_path)
+
+
 def test_links_change_by_rule_and_by_trace(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text("t_s,link,attribute,value\n2.5,a->b,delay_s,0.01\n")
     built = made(tmp_path, SMALL, "wan.redraw='180 s'", "wan.trace='trace.csv'")
