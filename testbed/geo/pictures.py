@@ -20,7 +20,6 @@ from testbed.geo.experiment import System, WideExperiment
 from testbed.geo.records import POLICIES
 from testbed.net.wan.model import Wan
 from testbed.report import style
-from testbed.units import show_rate
 from workloads.paramsync.records import CHUNKS, RECEIVED, ROUNDS, TRAINING
 
 PLOTS = "plots"
@@ -68,7 +67,7 @@ def trees(experiment: WideExperiment, summary: Mapping[str, Any]) -> Figure:
     rows = math.ceil((len(panels) + 1) / columns)
     made = style.figure(
         3.3 * columns, 3.2 * rows + 0.6, f"{experiment.scenario.name}: aggregation trees over the map",
-        "first: links and their unscaled rates, at the end that sends; then what each system decided first "
+        "first: links and their unscaled rates in Mbit/s, at the end that sends; then what each system decided first "
         "(wider: more bytes; dashed: a pair without a tunnel of its own)",
     )  # fmt: skip
     axes = list(made.subplots(rows, columns, squeeze=False).flat)
@@ -92,7 +91,7 @@ def _map(axes: Axes, experiment: WideExperiment, at: Mapping[str, Place], *, rat
         axes.plot([ax, bx], [ay, by], color=style.GRID if not rates else "#b5b5b5", linewidth=1.0, zorder=1)
         if rates and len(experiment.wan.links) <= 40:
             for (x, y), (to_x, to_y), of in (((ax, ay), (bx, by), link.a_to_b), ((bx, by), (ax, ay), link.b_to_a)):
-                text = show_rate(of.rate_bps * experiment.scenario.wan.scale).replace("bit/s", "").replace(" ", "")
+                text = f"{of.rate_bps * experiment.scenario.wan.scale / 1e6:.3g}"
                 axes.text(
                     x + 0.28 * (to_x - x), y + 0.28 * (to_y - y), text, fontsize=small - 1, color=style.FAINT,
                     ha="center", va="center", zorder=2, bbox={"fc": "white", "ec": "none", "pad": 0.4},
