@@ -187,7 +187,8 @@ def bandwidth(experiment: WideExperiment, folder: Path) -> Figure:
         for t_s in sorted({change.t_s for change in experiment.changes if change.t_s <= edges[-1]}):
             axes.axvline(t_s, color=style.FAINT, linewidth=0.9, linestyle=(0, (1, 2)))
         decided = _decided(folder / system.name / POLICIES.file, start_s)
-        axes.plot(decided, [0.0] * len(decided), "^", color=style.CONTENTION, markersize=5, clip_on=False, zorder=5)
+        if decided:  # an empty line that is not clipped would be laid out at the figure's corner
+            axes.plot(decided, [0.0] * len(decided), "^", color=style.CONTENTION, markersize=5, clip_on=False, zorder=5)
         axes.set_title(system.name)
         axes.set_ylabel("Mbit/s")
         axes.set_ylim(0, 1.05 * most_mbps)
