@@ -24,6 +24,8 @@ from workloads.paramsync.records import CHUNKS, RECEIVED, ROUNDS, TRAINING
 
 PLOTS = "plots"
 MOST_PANELS, MOST_LINES, BINS = 12, 8, 200
+FEW_SITES = 15
+"""Up to so many there is room for every link's rate."""
 NAME_POINTS = 11.0
 Place = tuple[float, float]
 
@@ -63,11 +65,14 @@ def trees(experiment: WideExperiment, summary: Mapping[str, Any]) -> Figure:
         if held is None or took[system.name] < took[held.name]:
             shown[system.group] = system
     panels = list(shown.values())[: MOST_PANELS - 1]
-    columns = min(4, len(panels) + 1)
+    few = len(at) <= FEW_SITES
+    columns = min(4 if few else 3, len(panels) + 1)
     rows = math.ceil((len(panels) + 1) / columns)
+    size = 3.2 if few else 4.6
+    rates = "their unscaled rates in Mbit/s, at the end that sends" if few else "how fast they are (wider: faster)"
     made = style.figure(
-        3.3 * columns, 3.2 * rows + 0.6, f"{experiment.scenario.name}: aggregation trees over the map",
-        "first: links and their unscaled rates in Mbit/s, at the end that sends; then what each system decided first "
+        (size + 0.1) * columns, size * rows + 0.6, f"{experiment.scenario.name}: aggregation trees over the map",
+        f"first: links and {rates}; then what each system decided first "
         "(wider: more bytes; dashed: a pair without a tunnel of its own)",
     )  # fmt: skip
     axes = list(made.subplots(rows, columns, squeeze=False).flat)
@@ -85,11 +90,15 @@ def trees(experiment: WideExperiment, summary: Mapping[str, Any]) -> Figure:
 def _map(axes: Axes, experiment: WideExperiment, at: Mapping[str, Place], *, rates: bool) -> None:
     axes.axis("off")
     axes.margins(0.12)
-    small = 6.5 if len(at) <= 15 else 5.0
+    few = len(at) <= FEW_SITES
+    small = 6.5 if few else 5.0
+    least_bps = min(of.rate_bps for _, _, of in experiment.wan.directed())
     for link in experiment.wan.links:
         (ax, ay), (bx, by) = at[link.a], at[link.b]
-        axes.plot([ax, bx], [ay, by], color=style.GRID if not rates else "#b5b5b5", linewidth=1.0, zorder=1)
-        if rates and len(experiment.wan.links) <= 40:
+        slower_bps = min(link.a_to_b.rate_bps, link.b_to_a.rate_bps)
+        width = 1.0 if few or not rates else 0.6 + math.log2(slower_bps / least_bps) / 2
+        axes.plot([ax, bx], [ay, by], color=style.GRID if not rates else "#b5b5b5", linewidth=width, zorder=1)
+        if rates and few:
             for (x, y), (to_x, to_y), of in (((ax, ay), (bx, by), link.a_to_b), ((bx, by), (ax, ay), link.b_to_a)):
                 text = f"{of.rate_bps * experiment.scenario.wan.scale / 1e6:.3g}"
                 axes.text(
