@@ -22,8 +22,6 @@ from workloads.paramsync.ledger import WORKER
 DATA, CONTROL = 0, 1
 RETRY_S = 1.0
 SYN_TRIES = 3
-UNSENT_BYTES = 65_536
-"""So much may wait in a socket before it is on its way. More, and the queue rule would not see what is queued."""
 Message = tuple[wire.Header, bytes | memoryview]
 
 
@@ -150,7 +148,7 @@ class Lines:
             (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
             (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(self._detect_s * 1e3)),
             (socket.IPPROTO_TCP, socket.TCP_SYNCNT, SYN_TRIES),
-            (socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES),
+            (socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, wire.UNSENT_BYTES),
             (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, third_s),
             (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, third_s),
             (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),

@@ -71,6 +71,8 @@ class Server:
             self._connections[said[0].source] = connection
         listener.close()
         for peer, connection in sorted(self._connections.items()):
+            if plan.oldest_first:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, wire.UNSENT_BYTES)
             self._outbox[peer] = Outbox(plan.oldest_first, plan.window if peer != WORKER else 0)
             self._start(self._receive, peer, connection)
             self._start(self._send, peer, connection)
