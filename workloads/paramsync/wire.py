@@ -17,8 +17,8 @@ KINDS = {HELLO: "hello", PUSH: "push", PULL: "pull", CONTROL: "control", DONE: "
 _HEADER = struct.Struct("!BBHIIIQd")
 _LONGEST_BYTES = 1 << 28
 UNSENT_BYTES = 65_536
-"""So much may wait in a socket before it is on its way, where queues are to decide what is next: what a socket holds goes
-in the order in which it came."""
+"""So much may wait in a socket before it is on its way, where queues are to decide what is next: what a socket holds
+goes in the order in which it came."""
 
 
 class BrokenOffError(Exception):
