@@ -34,8 +34,8 @@ class Run(Protocol):
 
 
 def sections(place: Path, runs: Sequence[Run]) -> Iterator[str]:
-    """Yield a table for each run that has systems, and its pictures, which are copied to `place`."""
-    wide = [run for run in runs if any(name.startswith("speed-up.") for name in run.figures)]
+    """Yield a table for each run of several systems, and its pictures, which are copied to `place`."""
+    wide = [run for run in runs if sum(name.startswith("speed-up.") for name in run.figures) > 1]
     if not wide:
         return
     yield from ("## Every system of every run", "")
