@@ -1,24 +1,34 @@
 """Switches without a kernel: a flow table that forwards and counts, and a switch that speaks OpenFlow 1.3
 around it.
 
-The wire side decodes rules with Ryu's own parser and encodes answers by hand, so that it shares nothing with
-the code under test.
+The wire side decodes rules with Ryu's own parser (os-ken's, where Ryu is missing) and encodes answers by hand, so that
+it shares nothing with the code under test.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import socket
 import struct
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from controllers.sdn.flows import Difference, Goto, Match, Output, Rule
 from testbed.net.fabrics import FabricSettings, build
 from testbed.net.topology import Red, Topology, link_id
+
+FRAMEWORKS = tuple(name for name in ("ryu", "os-ken") if importlib.util.find_spec(name.replace("-", "_")))
+"""Those that are installed: Ryu cannot be, from Python 3.12 on."""
+
+
+def parser_of(framework: str) -> ModuleType:
+    """A framework's own reader and writer of OpenFlow 1.3."""
+    return importlib.import_module(f"{framework.replace('-', '_')}.ofproto.ofproto_v1_3_parser")
 
 
 def fabric(name: str) -> Topology:
@@ -141,7 +151,7 @@ class FakeSwitch(threading.Thread):
         self.counts = {number: [0, 0, 0, 0] for number in self.ports}
         self.down: set[int] = set()
         self.requests: list[tuple[int, int]] = []
-        self._parser = importlib.import_module("ryu.ofproto.ofproto_v1_3_parser")
+        self._parser = parser_of(FRAMEWORKS[0])
         self._socket = socket.create_connection(("127.0.0.1", port))
 
     def run(self) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from sdn_fakes import ERROR, FakeFabric, FakeSwitch, Packet, fabric, start_switches
+from sdn_fakes import ERROR, FRAMEWORKS, FakeFabric, FakeSwitch, Packet, fabric, start_switches
 
 from controllers.sdn.config import Config
 from controllers.sdn.control import Client
@@ -82,7 +82,7 @@ class Rig:
         return taken
 
 
-@pytest.fixture(params=["ryu", "os-ken"])
+@pytest.fixture(params=FRAMEWORKS)
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     topology = fabric("leaf-spine(2,2,2)")
     config = Config(topology, JOBS, tmp_path, tmp_path / "sdn.sock", 0.02, free_port(), queues=False)
@@ -210,7 +210,7 @@ def test_a_port_under_another_name_is_told(rig: Rig) -> None:
         until(lambda: rig.client.snapshot() is None)
 
 
-@pytest.mark.parametrize("framework", ["ryu", "os-ken"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_switches_that_are_missing_are_named(framework: str, tmp_path: Path) -> None:
     topology = fabric("dumbbell(1)")
     first, second = topology.switches
@@ -232,7 +232,7 @@ def test_a_port_in_use_is_an_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         config = Config(fabric("dumbbell(1)"), JOBS, tmp_path, tmp_path / "s", port=port, queues=False)
-        with launch(config, tmp_path, "ryu") as program:
+        with launch(config, tmp_path, FRAMEWORKS[0]) as program:
             assert program.stderr is not None
             assert f"could not serve 127.0.0.1:{port}" in program.stderr.read().decode()
             assert program.wait(WAIT_S) == 3
@@ -259,7 +259,7 @@ def test_nobody_imports_a_framework_directly() -> None:
                 assert not {name.partition(".")[0] for name in names} & {"ryu", "os_ken", "eventlet"}, path
 
 
-@pytest.mark.parametrize("framework", ["ryu", "os-ken"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_controller_that_crashed_and_is_started_again_adopts_the_fabric(framework: str, tmp_path: Path) -> None:
     """Rules and their counters stay, a cable that failed meanwhile is seen, removed rules keep what they counted."""
     topology = fabric("leaf-spine(2,2,2)")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import struct
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from sdn_fakes import fabric, rule_of
+from sdn_fakes import FRAMEWORKS, fabric, parser_of, rule_of
 
 from controllers.sdn import openflow
 from controllers.sdn.counters import FlowCount, PortCount, TableCount
@@ -19,9 +18,9 @@ from controllers.sdn.paths import Routes
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes:DeprecationWarning")
 
 
-@pytest.fixture(params=["ryu", "os_ken"])
+@pytest.fixture(params=FRAMEWORKS)
 def parser(request: pytest.FixtureRequest) -> ModuleType:
-    return importlib.import_module(f"{request.param}.ofproto.ofproto_v1_3_parser")
+    return parser_of(request.param)
 
 
 @pytest.fixture(scope="module")
