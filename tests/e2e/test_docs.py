@@ -20,7 +20,7 @@ import pages  # noqa: E402
 pytestmark = pytest.mark.e2e
 LONGEST_S = 3000
 DONE_BY_THE_TESTS = ("make", ". .venv", "git", "apt-get", "scripts/")
-LARGE = ("reproduce", "sweep", "cassini-", "netstorm-", "two-jobs-50g", "watch", "my-file")
+LARGE = ("reproduce", "sweep", "cassini-", "netstorm-", "two-jobs-50g", "watch", "fingerprint", "my-file")
 """Scenarios with tests of their own, or of hours; `my-file` stands for a file of the reader's."""
 SMOKE = "python -m testbed run smoke"
 
