@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from testbed.engine.launch import DESCRIPTORS
+
 pytestmark = pytest.mark.guest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 ROOT = Path(__file__).resolve().parents[2]
+OTHERS = " ".join(str(DESCRIPTORS["mount"] + number) for number in range(4))
+"""Descriptors of folders that are shown: the project, the environment and the one the command was started in."""
 # What is tried on a file beside the folder; {beside} is where its folder is seen.
 DEEDS = (
     "echo changed > {beside}/file",
@@ -41,10 +45,12 @@ WAYS = {
         "mkdir /run/m && mount -t hostfs -o {around} none /run/m && mount -o remount,rw /run/m; echo /run/m"
     ),
     "by the folder and up": "mkdir /run/u && mount -t hostfs -o rw,{folder}/.. none /run/u && echo /run/u",
-    "by the descriptor and up": "mkdir /run/d && mount -t hostfs -o rw,/proc/self/fd/208/.. none /run/d && echo /run/d",
+    "by the descriptor and up": (
+        "mkdir /run/d && mount -t hostfs -o rw,/proc/self/fd/{own}/.. none /run/d && echo /run/d"
+    ),
     "by another descriptor": (
-        "for n in 207 209 210 211; do mkdir /run/$n; mount -t hostfs -o rw,/proc/self/fd/$n none /run/$n; done; "
-        "for n in 207 209 210 211; do test -e /run/$n/file && echo /run/$n; done"
+        "for n in {others}; do mkdir /run/$n; mount -t hostfs -o rw,/proc/self/fd/$n none /run/$n; done; "
+        "for n in {others}; do test -e /run/$n/file && echo /run/$n; done"
     ),
     "by a link in the folder": (
         "ln -s {around} {folder}/link && mkdir /run/l && mount -t hostfs -o rw,{folder}/link none /run/l && echo /run/l"
@@ -76,7 +82,8 @@ def test_no_way_leads_out_of_the_folder(way: str, orrery: Run, around: Path) -> 
     folder = around / "folder"
     before = state(around)
     deeds = "\n".join(f"({deed.format(beside='$beside')}) && echo {number} worked" for number, deed in enumerate(DEEDS))
-    script = f"beside=$({WAYS[way].format(around=around, folder=folder)})\ncat $beside/file\n{deeds}\necho done"
+    find = WAYS[way].format(around=around, folder=folder, own=DESCRIPTORS["write"], others=OTHERS)
+    script = f"beside=$({find})\ncat $beside/file\n{deeds}\necho done"
     ended = orrery(
         "exec", "--no-vswitch", "--write", folder, "--", "sh", "-c", script, cwd=around, env={"PYTHONPATH": str(ROOT)}
     )
