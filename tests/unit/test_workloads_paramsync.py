@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from training_stage import default_congestion_control
 
 from testbed.errors import InputError, NotValid
 from workloads.paramsync import gradients, tensors, wire
@@ -63,7 +64,7 @@ def plan(policy: Policy, **change: object) -> SyncPlan:
         compute_s=(0.0,) * nodes,
         merge_bytes_per_s=None,
         seed=3,
-        congestion_control="cubic",
+        congestion_control=default_congestion_control(),  # others may be root's alone
     )
     return dataclasses.replace(made, **change)  # type: ignore[arg-type]
 
