@@ -112,6 +112,10 @@ def build(scenario: WideScenario, base: Path) -> WideExperiment:
     _check_captured(scenario, wan)
     _check_far(scenario, wan)
     systems = tuple(made for system in scenario.system for made in _systems(scenario, system, wan, scaled))
+    names = [system.name for system in systems]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError("system", f"two arms are called {name}", "call a system otherwise than a root's arm")
     for arm in scenario.measure.arms:
         if arm not in {name for made in systems for name in (made.name, made.group)}:
             known = ", ".join(system.name for system in scenario.system)

@@ -245,6 +245,7 @@ def test_a_wrong_key_is_named(settings: tuple[str, ...], message: str, tmp_path:
         (('strategy = "fapt"', 'strategy = "steiner"\nactive = ["a", "z"]'), "z is no site (sites are a, b, c)"),
         (('strategy = "fapt"', 'strategy = "planned"\nroot = "a"'), "planned chooses its roots itself"),
         (('name = "fapt"', 'name = "star"'), "two systems have the same name"),
+        (('name = "fapt"', 'name = "star-2"'), "two arms are called star-2"),
         (('["1 s", "2 s", "500 ms"]', '["1 s"]'), "1 compute_s for 3 sites"),
     ],
 )
