@@ -20,8 +20,12 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters=',"\r\n', exclud
 def test_every_column_has_a_unit_and_a_meaning() -> None:
     for table in ALL:
         for name, column in table.columns.items():
-            assert column.unit in ("s", "B", "packets", "count", "name", "bit/s, s or share"), (table.file, name)
+            assert column.unit in ("s", "B", "packets", "count", "name", "share", "bit/s, s or share"), (
+                table.file,
+                name,
+            )
             assert column.meaning
+            assert name.endswith("_share") == (column.unit == "share"), (table.file, name)
             assert name.endswith("_s") == (column.unit == "s"), (table.file, name)
             assert name.endswith("_bytes") == (column.unit == "B"), (table.file, name)
             assert name.endswith("_packets") == (column.unit == "packets") or name in ("lookups", "matched")
