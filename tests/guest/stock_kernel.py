@@ -18,6 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# As from a checkout: the copy of our code that guests are shown has no scenarios.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from testbed import cli, progress, show  # noqa: F401 - all that a run needs, once
 from testbed.study import board, work  # noqa: F401
 

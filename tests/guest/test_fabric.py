@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.errors import EnvironmentLacks, InputError
+from testbed.errors import EnvironmentLacks
 from testbed.net import links, tc
 from testbed.net.emulation import Emulation
 from testbed.net.fabrics import FabricSettings, build
@@ -380,7 +380,7 @@ def test_nothing_is_left_behind() -> None:
 
 def test_a_network_that_cannot_be_is_not_left_half_made() -> None:
     before = _world()
-    with pytest.raises(InputError, match="nonesuch"):
+    with pytest.raises(EnvironmentLacks, match="no congestion control nonesuch"):
         Emulation(_small(), Transport(congestion_control="nonesuch")).start()
     assert _world() == before
 
