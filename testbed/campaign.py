@@ -23,7 +23,7 @@ from testbed import decide, results
 from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_job
 from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Guest, Job, Machine, Sink
-from testbed.errors import NotValid, shortened
+from testbed.errors import NotValid, failure
 from testbed.event_checks import check_events
 from testbed.experiment import Experiment
 from testbed.fidelity import Check, check_arm
@@ -184,8 +184,8 @@ class Campaign:
         self.guests.append(guest)
         if self.stopped.is_set():
             raise NotValid(f"arm {arm}: was stopped before it began")
-        if guest.run(said.append, said.append, hear) != 0:
-            raise NotValid(f"arm {arm}: {shortened(b''.join(said).decode(errors='replace').strip())}")
+        if (code := guest.run(said.append, said.append, hear)) != 0:
+            raise failure(f"arm {arm}", said, code)
         wall_s["guest gone"] = round(time.monotonic() - started, 3)
         return wall_s
 

@@ -69,6 +69,12 @@ def shortened(text: str, most: int = 3000) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}\n…\n{text[-(most // 2) :]}"
 
 
+def failure(who: str, said: list[bytes], code: int) -> NotValid:
+    """Return the error of a program that ended with an exit code, having said this, or nothing."""
+    words = shortened(b"".join(said).decode(errors="replace").strip())
+    return NotValid(f"{who}: {words or f'its program ended without a word, with exit code {code}'}")
+
+
 def exit_code(program: Callable[[], object]) -> int:
     """Run a program of ours to its end and return its exit code: 0, or that of the error it raised, which is said."""
     try:

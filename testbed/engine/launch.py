@@ -54,6 +54,8 @@ DESCRIPTORS = {
 }
 """The guest's number of every inherited descriptor; mounts go on from the last one."""
 PR_SET_PDEATHSIG = 1
+_FAREWELL = "remove_umid_dir"
+"""What the kernel says at every end of the pid folder that it is told not to make; no reason of anything."""
 DEATHS = (
     (
         "check_ptrace", "this machine lets no process trap the system calls of another: neither seccomp nor ptrace",
@@ -287,7 +289,8 @@ class Guest:
 
     def _death(self) -> OrreryError:
         """Return why the guest ended before its command did, with what would have kept it alive where that is known."""
-        said = b"".join(self.console).decode(errors="replace").strip()
+        lines = b"".join(self.console).decode(errors="replace").strip().splitlines()
+        said = "\n".join(line for line in lines if not line.startswith(_FAREWELL))
         for sign, what, mend in DEATHS:
             if sign in said:
                 return EnvironmentLacks(

@@ -23,7 +23,7 @@ from controllers.sdn.control import Client
 from testbed.errors import NotValid, exit_code
 from testbed.geo.records import TUNNELS, WAN_LINKS
 from testbed.geo.scheduled import Strikes, chunk_events, write_record
-from testbed.net import probe
+from testbed.net import probe, tc
 from testbed.net.emulation import Emulation
 from testbed.net.overlay import Overlay
 from testbed.net.reshape import reshape
@@ -178,7 +178,8 @@ class WideArm:
             a, _, b = change.link.partition("->")
             ends = underlay.switch(self.wan, a), underlay.switch(self.wan, b)
             line = self.net.topology.direction(*ends).delay_s > 0
-            directions[ends] = underlay.direction(self.wan.direction(a, b), self.plan["mtu_bytes"], line)
+            attributes, mtu_bytes = self.wan.direction(a, b), self.plan["mtu_bytes"]
+            directions[ends] = underlay.direction(attributes, mtu_bytes, line=line, ecn=self.wan.ecn)
         reshape(self.net, directions)
         values = [[change.link, change.attribute, change.value] for change in changes]
         events.write(time.time() - self.epoch_s, "links changed", changes=values)
@@ -191,12 +192,12 @@ class WideArm:
             queue, port = self._queue(a, b), seen[link_id(underlay.switch(self.wan, a), underlay.switch(self.wan, b))]
             counters.row(
                 label, f"{a}->{b}", port["tx_packets"], port["tx_bytes"], port["rx_packets"],
-                queue.packets, queue.bytes, queue.drops,
+                queue.packets, queue.bytes, queue.drops, self._queue(a, b, tc.QUEUE).marked,
             )  # fmt: skip
 
-    def _queue(self, a: str, b: str) -> Qdisc:
+    def _queue(self, a: str, b: str, handle: str = tc.TBF) -> Qdisc:
         interface = self.net.interfaces[link_id(underlay.switch(self.wan, a), underlay.switch(self.wan, b))]
-        return self.net.place(interface.node).qdiscs.read(interface.ifindex, "2:")
+        return self.net.place(interface.node).qdiscs.read(interface.ifindex, handle)
 
     def _write_rounds(self, records: list[RoundRecord]) -> None:
         with ROUNDS.writer(self.out / ROUNDS.file) as writer:

@@ -18,7 +18,7 @@ from testbed.campaign import as_json, code_version
 from testbed.engine.commands import PROJECT_IN_GUEST, RESULTS_IN_GUEST, program_job
 from testbed.engine.kernel import Kernel
 from testbed.engine.launch import Guest, Machine
-from testbed.errors import NotValid, shortened
+from testbed.errors import NotValid, failure
 from testbed.geo import consistency
 from testbed.geo.experiment import System, WideExperiment
 from testbed.geo.pictures import draw
@@ -119,8 +119,8 @@ class WideCampaign:
         self.guests.append(guest)
         if self.stopped.is_set():
             raise NotValid(f"system {system.name}: was stopped before it began")
-        if guest.run(said.append, said.append, hear) != 0:
-            raise NotValid(f"system {system.name}: {shortened(b''.join(said).decode(errors='replace').strip())}")
+        if (code := guest.run(said.append, said.append, hear)) != 0:
+            raise failure(f"system {system.name}", said, code)
         wall_s["guest gone"] = round(time.monotonic() - started, 3)
         return system.name, wall_s
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def build(scenario: WideScenario, base: Path) -> WideExperiment:
     defaults = Defaults(keys.rate, keys.delay, keys.jitter, keys.loss, keys.queue, keys.join)
     original = load(keys.topology, folders, seed, defaults)
     changes = _changes(scenario, original, folders)
-    wan = _drawn_together(original, keys.spread).scaled(keys.scale)
+    wan = replace(_drawn_together(original, keys.spread).scaled(keys.scale), ecn=keys.ecn)
     transport = scenario.transport
     spoken = Transport(
         transport.congestion_control, transport.ecn, transport.rto_min * keys.scale, transport.socket_buffer
@@ -153,9 +153,7 @@ def _drawn_together(wan: Wan, spread: float) -> Wan:
         return wan
     return wan.with_attributes(
         {
-            link_name(a, b): dataclasses.replace(
-                of, rate_bps=8 * round((mean_bps + spread * (of.rate_bps - mean_bps)) / 8)
-            )
+            link_name(a, b): replace(of, rate_bps=8 * round((mean_bps + spread * (of.rate_bps - mean_bps)) / 8))
             for a, b, of in wan.directed()
         }
     )

@@ -41,6 +41,8 @@ class WanKeys(Part):
     both count from the first round on, and are not scaled in time. `spread` draws the rates that the source says
     together: 0 gives all links their mean. `routing` is for pairs without a tunnel.
     `join` makes links between the same two sites one, with the sum of their rates; without it they are refused.
+    With `ecn` the queues of links mark packets from a quarter of their size on, and all from three quarters; without it
+    they drop them when full.
     """
 
     topology: str = "netstorm-9"
@@ -49,6 +51,7 @@ class WanKeys(Part):
     jitter: Delay = 0.0
     loss: Annotated[float, Field(ge=0, lt=1)] = 0.0
     queue: Size | None = None
+    ecn: bool = True
     scale: Annotated[float, Field(ge=1, le=10)] = 10.0
     join: bool = False
     mtu_bytes: Annotated[int, Field(ge=1280, le=9000)] = 1500

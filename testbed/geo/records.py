@@ -62,5 +62,6 @@ WAN_LINKS = Table(
         "queue_packets": Column("packets", "sent through a's rate limiter, by netlink"),
         "queue_bytes": Column("B", "likewise, bytes"),
         "dropped_packets": Column("packets", "dropped by a's queue, by netlink"),
+        "marked_packets": Column("packets", "CE once they left a's queue, marked there or before, by netlink"),
     },
 )

@@ -58,13 +58,15 @@ def tables(console: Console, summary: dict[str, Any], validation: dict[str, Any]
     table = Table(
         title=f"{summary['scenario']}: round times, speed-up over {summary['baseline']}", title_justify="left"
     )
-    for column in ("system", "roots", "rounds", "mean round", "speed-up", "bytes on links", "drops", "sums agree"):
+    names = "system", "roots", "rounds", "mean round", "speed-up", "bytes on links", "marks", "drops", "sums agree"
+    for column in names:
         table.add_column(column)
     for one in summary["systems"]:
         roots = " ".join(dict.fromkeys(one["roots"]))
         times = f"{one['mean_round_s']:.2f} s", f"{one['speed_up']:.2f}×"
-        moved = show_size(one["wan_bytes"]), str(one["wan_drops"]), "yes" if one["digests_agree"] else "NO"
-        table.add_row(one["system"], roots, str(one["rounds"]), *times, *moved)
+        moved = show_size(one["wan_bytes"]), str(one["wan_marks"]), str(one["wan_drops"])
+        agree = "yes" if one["digests_agree"] else "NO"
+        table.add_row(one["system"], roots, str(one["rounds"]), *times, *moved, agree)
     console.print(table)
     if any(group["runs"] > 1 for group in summary["groups"].values()):
         console.print(_groups(summary))

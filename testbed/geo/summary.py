@@ -59,6 +59,7 @@ def system_summary(folder: Path, system: System, target: float = 1.0) -> dict[st
             "chunk_events": dict(sorted(Counter(chunks.text("event")).items())),
             "wan_bytes": _total(end, "tx_bytes") - _total(begin, "tx_bytes"),
             "wan_drops": _total(end, "dropped_packets") - _total(begin, "dropped_packets"),
+            "wan_marks": _total(end, "marked_packets") - _total(begin, "marked_packets"),
         }
         | trained
         | ({"protocol": consistency.counts(folder)} if system.sync.protocol else {})

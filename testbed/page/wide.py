@@ -19,6 +19,7 @@ SYSTEM_FIGURES = (
     ("speed-up over the baseline", "speed_up", times),
     ("rounds", "rounds", count),
     ("bytes over the network", "wan_bytes", size),
+    ("packets marked", "wan_marks", count),
     ("packets dropped", "wan_drops", count),
 )
 WORDS = {

@@ -68,7 +68,8 @@ def default_queue_bytes(rate_bps: float, delay_s: float) -> int:
 
 @dataclass(frozen=True)
 class Wan:
-    """A connected network of sites. `tunnels` are the pairs with a tunnel of their own.
+    """A connected network of sites. `tunnels` are the pairs with a tunnel of their own; with `ecn` the queues of links
+    mark packets early, without it they drop them when full.
 
     Raises InputError, which names the site or link, for anything that cannot be emulated.
     """
@@ -77,6 +78,7 @@ class Wan:
     sites: tuple[Site, ...]
     links: tuple[WanLink, ...]
     tunnels: tuple[tuple[str, str], ...]
+    ecn: bool = True
 
     def __post_init__(self) -> None:
         _check(self)
@@ -128,7 +130,7 @@ class Wan:
         """The inverse of `to_dict`."""
         links = (WanLink(k["a"], k["b"], Attributes(**k["a_to_b"]), Attributes(**k["b_to_a"])) for k in data["links"])
         tunnels = tuple((a, b) for a, b in data["tunnels"])
-        return cls(data["name"], tuple(Site(**s) for s in data["sites"]), tuple(links), tunnels)
+        return cls(data["name"], tuple(Site(**s) for s in data["sites"]), tuple(links), tunnels, data["ecn"])
 
     @cached_property
     def _numbers(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address
 
 from testbed.net.fabrics import BURST_PACKETS, ETHERNET_HEADER_BYTES
-from testbed.net.topology import Direction, Link, Node, Topology
+from testbed.net.topology import Direction, Link, Node, Red, Topology
 from testbed.net.wan.dynamics import Change
 from testbed.net.wan.model import Attributes, Wan, link_name
 
@@ -19,6 +19,9 @@ LINE_S = 1e-9
 _ACCESS_BPS, _ACCESS_QUEUE_BYTES = 40_000_000_000, 64_000_000
 _OVERLAY, _UNDERLAY = IPv4Address("10.64.0.0"), IPv4Address("10.0.0.0")
 _IN_LINE = ("delay_s", "jitter_s", "loss")
+_MARK_FROM, _MARK_ALL, _MARK_PROBABILITY = 0.25, 0.75, 0.1
+"""Shares of a queue, and the probability between: RED's maximum is to be three times its minimum, and marks a tenth
+(Floyd, 1997, "RED: discussions of setting parameters")."""
 
 
 def gateway(wan: Wan, site: str) -> str:
@@ -47,20 +50,22 @@ def topology(wan: Wan, mtu_bytes: int, changes: Iterable[Change] = ()) -> Topolo
     for k in wan.links:
         for site in (k.a, k.b):
             ports[site] += 1
-        there = direction(k.a_to_b, mtu_bytes, link_name(k.a, k.b) in lines)
-        back = direction(k.b_to_a, mtu_bytes, link_name(k.b, k.a) in lines)
+        there = direction(k.a_to_b, mtu_bytes, line=link_name(k.a, k.b) in lines, ecn=wan.ecn)
+        back = direction(k.b_to_a, mtu_bytes, line=link_name(k.b, k.a) in lines, ecn=wan.ecn)
         links.append(Link(switch(wan, k.a), ports[k.a], switch(wan, k.b), ports[k.b], there, back))
     return Topology(wan.name, mtu_bytes, tuple(nodes), tuple(links))
 
 
-def direction(attributes: Attributes, mtu_bytes: int, line: bool = False) -> Direction:
-    """The egress that makes a direction: its queue drops what does not fit and marks nothing."""
+def direction(attributes: Attributes, mtu_bytes: int, *, line: bool = False, ecn: bool = False) -> Direction:
+    """The egress that makes a direction. Its queue drops what does not fit; with `ecn` it marks from a quarter on."""
+    queue_bytes = attributes.queue_bytes
+    marking = Red(int(_MARK_FROM * queue_bytes), int(_MARK_ALL * queue_bytes), _MARK_PROBABILITY)
     return Direction(
         rate_bps=attributes.rate_bps,
         delay_s=max(attributes.delay_s, LINE_S) if line else attributes.delay_s,
         loss=attributes.loss,
-        queue_bytes=attributes.queue_bytes,
+        queue_bytes=queue_bytes,
         burst_bytes=BURST_PACKETS * (mtu_bytes + ETHERNET_HEADER_BYTES),
-        aqm=None,
+        aqm=marking if ecn else None,
         jitter_s=attributes.jitter_s,
     )
