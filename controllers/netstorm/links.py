@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
-from controllers.netstorm.rates import ROUNDING, alpha_fair, in_turns, max_min
+from controllers.netstorm.rates import ROUNDING, in_turns, max_min
 
 F = TypeVar("F", bound=Hashable)
 ACK_ROUNDS = 1
@@ -15,15 +15,11 @@ ACK_ROUNDS = 1
 
 
 class Fluid(Generic[F]):
-    """Flows in progress. `turn` says in which order flows go first; without it they share max–min fairly, or as TCP
-    does (`tcp`; see `rates.alpha_fair`).
+    """Flows in progress. `turn` says in which order flows go first; without it they share max–min fairly (as TCP does:
+    `windows`).
 
     `ack` is the part of a flow's rate that its acknowledgements take of the links that `back` names for it. Only flows
     that are tied to a change by links they share, directly or through others, get new rates.
-
-    `round_trip` says how long a flow waits for an acknowledgement when nothing queues. It sends `window_bits` in its
-    first, twice as many in the next, and so on until the network limits it (slow start). Flows of the same name are one
-    connection: a later one goes on with what the one before had come to.
     """
 
     def __init__(
@@ -31,15 +27,12 @@ class Fluid(Generic[F]):
         capacity_bps: Mapping[str, float],
         turn: Callable[[F], tuple[int, ...]] | None = None,
         *,
-        tcp: bool = False,
         ack: float = 0.0,
         back: Callable[[F], tuple[str, ...]] | None = None,
-        window_bits: float = math.inf,
-        round_trip: Callable[[F], float] | None = None,
     ) -> None:
         self.now_s = 0.0
         self._capacity_bps = dict(capacity_bps)
-        self._turn, self._tcp = turn, tcp
+        self._turn = turn
         self._ack, self._back = ack, back if ack else None
         self._links: dict[F, tuple[str, ...]] = {}
         self._on: dict[str, dict[F, None]] = {link: {} for link in capacity_bps}
@@ -49,10 +42,6 @@ class Fluid(Generic[F]):
         self._stamp: dict[F, int] = {}
         self._ends: list[tuple[float, int, F]] = []
         self._number = 0
-        self._first_bits, self._round_trip = window_bits, round_trip
-        self._limit_bps: dict[F, float] = {}  # of every flow that there has been
-        self._grows: list[tuple[float, int, F]] = []
-        self._opening: set[F] = set()
 
     def start(self, flow: F, links: tuple[str, ...], size_bits: float, now_s: float) -> None:
         """Begin a flow that is not in progress."""
@@ -61,32 +50,7 @@ class Fluid(Generic[F]):
         for link in self._touched(flow):
             self._on[link][flow] = None
         self.now_s = now_s
-        self._open(flow)
         self._share(self._touched(flow))
-
-    def _open(self, flow: F) -> None:
-        """See to it that the window of a flow opens, if it has not."""
-        if self._round_trip is None or self._first_bits == math.inf:
-            return
-        trip_s = self._round_trip(flow)
-        if flow not in self._limit_bps:
-            self._limit_bps[flow] = self._first_bits / trip_s if trip_s > 0 else math.inf
-        if self._limit_bps[flow] < math.inf and flow not in self._opening:
-            self._opening.add(flow)
-            self._number += 1
-            heapq.heappush(self._grows, (self.now_s + trip_s, self._number, flow))
-
-    def _grow(self) -> None:
-        """A round trip after it was opened last a window is twice as large, or no limit if it was none any more."""
-        self.now_s, _, flow = heapq.heappop(self._grows)
-        self._opening.discard(flow)
-        if flow not in self._links:  # between two flows: the next one opens it
-            return
-        limited = self._rate_bps[flow] >= self._limit_bps[flow] * (1 - ROUNDING)
-        self._limit_bps[flow] = 2 * self._limit_bps[flow] if limited else math.inf
-        if limited:
-            self._open(flow)
-            self._share(self._touched(flow))
 
     def change(self, link: str, capacity_bps: float) -> None:
         """Give a link another capacity from now on."""
@@ -99,9 +63,6 @@ class Fluid(Generic[F]):
             end_s, stamp, flow = self._ends[0]
             if self._stamp.get(flow) != stamp:
                 heapq.heappop(self._ends)
-                continue
-            if self._grows and self._grows[0][0] <= min(end_s, until_s):
-                self._grow()
                 continue
             if end_s > until_s:
                 break
@@ -149,17 +110,7 @@ class Fluid(Generic[F]):
     def _rates(self, flows: Mapping[F, tuple[str, ...]], capacity_bps: Mapping[str, float]) -> dict[F, float]:
         if self._turn is not None:
             return in_turns(flows, capacity_bps, {flow: self._turn(flow) for flow in flows})
-        share = alpha_fair if self._tcp else max_min
-        rates = share(flows, capacity_bps)
-        held: dict[F, float] = {}
-        while over := {flow: at for flow in rates if (at := self._limit_bps.get(flow, math.inf)) < rates[flow]}:
-            held |= over
-            left = dict(capacity_bps)
-            for flow, rate_bps in held.items():
-                for link in dict.fromkeys(flows[flow]):
-                    left[link] = max(left[link] - rate_bps, ROUNDING * capacity_bps[link])
-            rates = share({flow: links for flow, links in flows.items() if flow not in held}, left)
-        return {flow: held.get(flow, rates.get(flow, 0.0)) for flow in flows}
+        return max_min(flows, capacity_bps)
 
     def _without_acks(self, rates: Mapping[F, float], capacity_bps: Mapping[str, float]) -> dict[str, float]:
         """Return what acknowledgements leave. They go by themselves, also where segments go the same way: a pair of

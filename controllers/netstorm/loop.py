@@ -6,15 +6,15 @@ once, and it looks every 5 s. A policy comes into force at the next round; auxil
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from controllers.netstorm.auxiliary import for_ways
 from controllers.netstorm.awareness import DEFAULTS, Awareness, Receiver, Settings
 from controllers.netstorm.overlay import Overlay, Pair
-from controllers.netstorm.simulate import IDEAL, Change, Conditions, Outcome, simulate
+from controllers.netstorm.simulate import IDEAL, Change, Conditions, Outcome, connections, simulate
 from controllers.netstorm.tree import Plan
+from controllers.netstorm.windows import Windows
 
 Strategy = Callable[[Overlay], Plan]
 
@@ -62,20 +62,23 @@ def run(
     now_s, links_bps, policies = 0.0, dict(overlay.links_bps), 1
     began, lasted, counts = [], [], []
     outcomes: list[tuple[tuple[float, ...], Outcome]] = []
+    windows: Windows[Pair] | None = None
     for _ in range(rounds):
         now_s += compute_s
         if fresh is not None:
             plan, fresh, policies = system.strategy(fresh), None, policies + 1
         links_bps.update({one.link: one.capacity_bps for one in changes if one.t_s <= now_s})
         later = [replace(one, t_s=one.t_s - now_s) for one in changes if one.t_s > now_s]
-        known = (*links_bps.values(), policies, conditions.window_bytes)
+        known = (*links_bps.values(), policies, windows is None)
         # Where nothing has changed, and nothing will before it is over, a round is like the one before.
         if not outcomes or outcomes[-1][0] != known or (later and later[0].t_s < outcomes[-1][1].round_s):
             paths = for_ways(awareness.believed(), plan.ways, _largest(plan)) if system.auxiliary else {}
             coming = [*(Change(0.0, *link) for link in links_bps.items()), *later]
-            outcome = simulate(overlay, plan, replace(conditions, changes=coming, auxiliary=paths))
+            windows = windows or connections(overlay, plan, conditions)
+            outcome = simulate(overlay, plan, replace(conditions, changes=coming, auxiliary=paths), windows)
             outcomes = [*outcomes[:1], (known, outcome)]
-            conditions = replace(conditions, window_bytes=math.inf)  # connections stay, and their windows are open now
+            if windows is not None:
+                windows.rewind()
         outcome = outcomes[-1][1]
         began.append(now_s)
         lasted.append(outcome.round_s)

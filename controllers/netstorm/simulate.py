@@ -1,11 +1,10 @@
 """A round chunk by chunk: trees share links, chunks pipeline, and queues build up.
 
 Every ordered pair of neighbours has one connection with one queue, first in, first out unless the plan says otherwise.
-The chunk at its head is a flow; flows share links max–min fairly or as TCP does (`rates`), and their acknowledgements
-take a part of the links back. A node adds a child's chunk to its own when
-it has come, one after another at a stated rate; once all children and its own worker have delivered, the sum goes to
-the parent, and from the root back down. Where there is latency, a connection begins with a small window (slow start).
-What is sent again is not modelled; `goodput` is the part of a link's rate that is left for payload.
+The chunk at its head is a flow; flows share links max–min fairly, or by their windows (`windows`), and their
+acknowledgements take a part of the links back. A node adds a child's chunk to its own when it has come, one after
+another at a stated rate; once all children and its own worker have delivered, the sum goes to the parent, and from the
+root back down. What is sent again is not modelled; `goodput` is the part of a link's rate that is left for payload.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from controllers.netstorm.auxiliary import Path
 from controllers.netstorm.links import Fluid
 from controllers.netstorm.overlay import BITS, Overlay, Pair, Rule
 from controllers.netstorm.tree import Plan, Way
+from controllers.netstorm.windows import Queues, Windows
 
 Kind = Literal["sent", "received", "merged", "forwarded"]
 
@@ -41,8 +41,7 @@ class Conditions:
 
     `ready_s` is when each node's gradients are there (0 where not said); `merge_bps` bits added up per second;
     `goodput` the payload's part of a link's rate; `ack` the part of a flow's rate that its acknowledgements need of the
-    way back, `tcp` whether flows over several links get what congestion control leaves them; `window_bytes` what a new
-    connection sends in its first round trip; `changes` of links, in
+    way back; `queues` those of links, where flows have windows; `changes` of links, in
     order of time; `auxiliary` the auxiliary paths of pairs, used by the queue rule; `rule` how pairs without a tunnel
     are reached by plans that are `meshed`.
     """
@@ -51,8 +50,7 @@ class Conditions:
     merge_bps: float = math.inf
     goodput: float = 1.0
     ack: float = 0.0
-    tcp: bool = False
-    window_bytes: float = math.inf
+    queues: Queues | None = None
     changes: Sequence[Change] = ()
     auxiliary: Mapping[Pair, tuple[Path, ...]] = field(default_factory=dict)
     rule: Rule = "hops"
@@ -125,24 +123,61 @@ class _Message:
     began_s: float = 0.0
 
 
-def simulate(overlay: Overlay, plan: Plan, conditions: Conditions = IDEAL) -> Outcome:
-    """Return how a round of the plan goes on this overlay, whose links are what they are, whatever was believed."""
-    simulation = _Round(overlay.mesh(conditions.rule) if plan.meshed else overlay, plan, conditions)
+def simulate(
+    overlay: Overlay, plan: Plan, conditions: Conditions = IDEAL, windows: Windows[Pair] | None = None
+) -> Outcome:
+    """Return how a round of the plan goes on this overlay, whose links are what they are, whatever was believed.
+
+    `windows`: the `connections` that earlier rounds have left.
+    """
+    simulation = _Round(seen(overlay, plan, conditions), plan, conditions, windows)
     return simulation.run()
 
 
+def seen(overlay: Overlay, plan: Plan, conditions: Conditions) -> Overlay:
+    """The overlay with the pairs that a plan may use."""
+    return overlay.mesh(conditions.rule) if plan.meshed else overlay
+
+
+def connections(overlay: Overlay, plan: Plan, conditions: Conditions) -> Windows[Pair] | None:
+    """The connections of a plan before its first round; None where flows have no windows: no queues, or in turns."""
+    if conditions.queues is None or plan.ordered:
+        return None
+    used = seen(overlay, plan, conditions)
+    return Windows(
+        _capacity_bps(overlay, conditions), conditions.queues, ack=conditions.ack,
+        back=lambda pair: _back(used, pair), latency=lambda pair: _round_trip_s(used, pair),
+    )  # fmt: skip
+
+
+def _capacity_bps(overlay: Overlay, conditions: Conditions) -> dict[str, float]:
+    return {link: one * conditions.goodput for link, one in overlay.links_bps.items()}
+
+
+def _back(overlay: Overlay, pair: Pair) -> tuple[str, ...]:
+    """Where the acknowledgements of what one node sends to another go."""
+    opposite = (pair[1], pair[0])
+    return overlay.links(*opposite) if opposite in overlay.by_pair else ()
+
+
+def _round_trip_s(overlay: Overlay, pair: Pair) -> float:
+    back = overlay.by_pair.get((pair[1], pair[0]))
+    return overlay.by_pair[pair].latency_s + (back.latency_s if back else 0.0)
+
+
 class _Round:
-    def __init__(self, overlay: Overlay, plan: Plan, conditions: Conditions) -> None:
+    def __init__(
+        self, overlay: Overlay, plan: Plan, conditions: Conditions, windows: Windows[Pair] | None = None
+    ) -> None:
         self.overlay, self.plan, self.conditions = overlay, plan, conditions
         self.active = set(plan.active or overlay.nodes)
         self.now_s = 0.0
         self.queues: dict[Pair, deque[_Message]] = {}
         turn = (lambda pair: (self.queues[pair][0].chunk,)) if plan.ordered else None
-        capacity_bps = {link: one * conditions.goodput for link, one in overlay.links_bps.items()}
-        self.fluid: Fluid[Pair] = Fluid(
-            capacity_bps, turn, tcp=conditions.tcp, ack=conditions.ack, back=self._back,
-            window_bits=conditions.window_bytes * BITS, round_trip=self._round_trip,
-        )  # fmt: skip
+        windows = windows or connections(overlay, plan, conditions)
+        self.fluid: Fluid[Pair] | Windows[Pair] = windows or Fluid(
+            _capacity_bps(overlay, conditions), turn, ack=conditions.ack, back=lambda pair: _back(overlay, pair)
+        )
         self.later: list[tuple[float, int, str, object]] = []
         self.number = 0
         self.free_s = dict.fromkeys(overlay.nodes, 0.0)
@@ -162,15 +197,6 @@ class _Round:
         self.sent_bytes = dict.fromkeys(overlay.links_bps, 0.0)
         self.transfers: list[Transfer] = []
         self.events: list[Happened] = []
-
-    def _back(self, pair: Pair) -> tuple[str, ...]:
-        """Where the acknowledgements of what one node sends to another go."""
-        opposite = (pair[1], pair[0])
-        return self.overlay.links(*opposite) if opposite in self.overlay.by_pair else ()
-
-    def _round_trip(self, pair: Pair) -> float:
-        back = self.overlay.by_pair.get((pair[1], pair[0]))
-        return self.overlay.by_pair[pair].latency_s + (back.latency_s if back else 0.0)
 
     def run(self) -> Outcome:
         for node in self.overlay.nodes:

@@ -12,8 +12,9 @@ from controllers.netstorm.metric import Aggregation, Delay, delays, round_s
 from controllers.netstorm.overlay import Overlay, Tunnel
 from controllers.netstorm.simulate import Change, Conditions, Outcome
 from controllers.netstorm.tree import Plan
+from controllers.netstorm.windows import Queues
 from testbed.geo.keys import WideScenario
-from testbed.net.wan import dynamics, routing
+from testbed.net.wan import dynamics, routing, underlay
 from testbed.net.wan.model import Wan
 from workloads.paramsync.plan import SyncPlan
 
@@ -71,6 +72,16 @@ def acknowledged(scenario: WideScenario) -> float:
     return goodput(scenario) * (padded + ETHERNET_BYTES) / (ACKED_SEGMENTS * segment_bytes(scenario))
 
 
+def queues(scenario: WideScenario, wan: Wan) -> Queues:
+    """The queues of links, as whoever sends payload sees them."""
+    part = goodput(scenario)
+    return Queues(
+        {f"{a}->{b}": attributes.queue_bytes * part for a, b, attributes in wan.directed()}, segment_bytes(scenario),
+        FIRST_SEGMENTS, scenario.transport.rto_min * scenario.wan.scale, underlay.MARK_FROM, underlay.MARK_ALL,
+        underlay.MARK_PROBABILITY if wan.ecn and scenario.transport.ecn else 0.0,
+    )  # fmt: skip
+
+
 def payload_overlay(scenario: WideScenario, wan: Wan) -> Overlay:
     """The network with what is left of its rates for payload."""
     one, part = overlay_of(wan), goodput(scenario)
@@ -120,8 +131,7 @@ def simulated(
     rates = [Change(change.t_s, change.link, change.value) for change in changes if change.attribute == "rate_bps"]
     conditions = Conditions(
         ready_s=dict(zip(sync.sites, sync.compute_s, strict=True)), merge_bps=merge_bps(sync),
-        goodput=goodput(scenario), ack=acknowledged(scenario), tcp=True, rule=scenario.wan.routing,
-        window_bytes=FIRST_SEGMENTS * segment_bytes(scenario),
+        goodput=goodput(scenario), ack=acknowledged(scenario), rule=scenario.wan.routing, queues=queues(scenario, wan),
     )  # fmt: skip
     system = loop.System(lambda _: plan)
     if sync.protocol is not None and decide is not None:

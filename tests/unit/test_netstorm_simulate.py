@@ -20,7 +20,7 @@ from controllers.netstorm.links import Fluid
 from controllers.netstorm.metric import pull_s, push_s
 from controllers.netstorm.overlay import Overlay, Tunnel
 from controllers.netstorm.quantise import bits_by_bandwidth, levels, values
-from controllers.netstorm.rates import alpha_fair, in_turns, max_min
+from controllers.netstorm.rates import in_turns, max_min
 from controllers.netstorm.simulate import Change, Conditions, Outcome, simulate
 from controllers.netstorm.tree import Plan, Tree, Way
 
@@ -225,27 +225,6 @@ def test_bits_follow_bandwidth() -> None:
     assert simulate(overlay, plan).push_s <= simulate(overlay, strategies.star(overlay, ALEXNET)).push_s
 
 
-@pytest.mark.parametrize(("alpha", "hops"), [(1.0, 2), (4 / 3, 3), (2.0, 4)])
-def test_a_flow_over_several_bottlenecks_gets_what_congestion_control_leaves_it(alpha: float, hops: int) -> None:
-    """One flow over all links, a short one on each: the long one has the losses of all, hence hops^(-1/alpha)."""
-    flows: dict[object, tuple[str, ...]] = {"long": tuple(f"l{n}" for n in range(hops))}
-    flows |= {n: (f"l{n}",) for n in range(hops)}
-    rates = alpha_fair(flows, dict.fromkeys(flows["long"], 7e6), alpha)
-    assert rates["long"] / rates[0] == pytest.approx(hops ** (-1 / alpha), rel=0.03)
-    assert rates["long"] + rates[0] == pytest.approx(7e6, rel=0.02)
-
-
-@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 6))
-def test_congestion_control_leaves_nothing_over(seed: int, flows: int, links: int) -> None:
-    generator = random.Random(seed)
-    capacity = {f"l{number}": generator.uniform(1, 10) for number in range(links)}
-    over = {n: tuple(generator.sample(sorted(capacity), generator.randint(1, links))) for n in range(flows)}
-    rates = alpha_fair(over, capacity)
-    used = {link: sum(rates[n] for n in over if link in over[n]) for link in capacity}
-    assert all(used[link] <= capacity[link] * (1 + 1e-9) for link in capacity)
-    assert all(any(used[link] >= capacity[link] * 0.9 for link in path) for path in over.values())
-
-
 def test_acknowledgements_take_their_part_of_the_way_back() -> None:
     """a->b is used by one flow, b->a by another pair's: it loses what the first one's acknowledgements need."""
     back: dict[str, tuple[str, ...]] = {"there": ("back",), "other": ()}
@@ -261,37 +240,3 @@ def test_acknowledgements_go_beside_segments_of_the_same_pair() -> None:
     fluid.start("ab", ("ab",), 100.0, 0.0)
     fluid.start("ba", ("ba",), 1000.0, 0.0)
     assert (fluid.run_until(99.0), fluid.now_s) == ("ab", pytest.approx(100 / 9.5, rel=1e-3))
-
-
-def test_a_window_opens_by_twos_until_the_link_is_full() -> None:
-    """Ten bits in the first second, then 20, 40 and 80: of 250 bits 100 are left, at 100 bit/s."""
-    fluid: Fluid[str] = Fluid({"far": 100.0}, window_bits=10.0, round_trip=lambda _: 1.0)
-    fluid.start("one", ("far",), 250.0, 0.0)
-    assert (fluid.run_until(99.0), fluid.now_s) == ("one", pytest.approx(5.0))
-    fluid.start("one", ("far",), 100.0, 5.0)  # the connection is open now
-    assert (fluid.run_until(99.0), fluid.now_s) == ("one", pytest.approx(6.0))
-
-
-def test_chunks_one_after_another_open_a_window_as_one_large_one() -> None:
-    fluid: Fluid[str] = Fluid({"far": 100.0}, window_bits=10.0, round_trip=lambda _: 1.0)
-    for _ in range(25):
-        fluid.start("one", ("far",), 10.0, fluid.now_s)
-        assert fluid.run_until(99.0) == "one"
-    assert fluid.now_s == pytest.approx(5.0)
-
-
-def test_what_a_small_window_leaves_others_take() -> None:
-    trips = {"slow": 1.0, "near": 0.0}
-    fluid: Fluid[str] = Fluid({"link": 100.0}, window_bits=10.0, round_trip=trips.__getitem__)
-    fluid.start("slow", ("link",), 10_000.0, 0.0)
-    fluid.start("near", ("link",), 90.0 + 80.0 + 60.0, 0.0)
-    assert (fluid.run_until(99.0), fluid.now_s) == ("near", pytest.approx(3.0))
-
-
-def test_a_far_node_is_slow_at_first() -> None:
-    far = Overlay(("a", "b"), (Tunnel("a", "b", 8e6, 0.5), Tunnel("b", "a", 8e6, 0.5)))
-    plan = along(Tree("a", {"b": "a"}), 1)
-    plain, slow = (simulate(far, plan, Conditions(window_bytes=w)).round_s for w in (float("inf"), 125_000))
-    assert plain == pytest.approx(2 * 1.5)
-    # 125, 250 and 500 kB in a second each, and 125 kB more at 1 MB/s; results find a window of their own
-    assert slow == pytest.approx(2 * (3 + 0.125 + 0.5))

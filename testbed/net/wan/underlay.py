@@ -19,7 +19,7 @@ LINE_S = 1e-9
 _ACCESS_BPS, _ACCESS_QUEUE_BYTES = 40_000_000_000, 64_000_000
 _OVERLAY, _UNDERLAY = IPv4Address("10.64.0.0"), IPv4Address("10.0.0.0")
 _IN_LINE = ("delay_s", "jitter_s", "loss")
-_MARK_FROM, _MARK_ALL, _MARK_PROBABILITY = 0.25, 0.75, 0.1
+MARK_FROM, MARK_ALL, MARK_PROBABILITY = 0.25, 0.75, 0.1
 """Shares of a queue, and the probability between: RED's maximum is to be three times its minimum, and marks a tenth
 (Floyd, 1997, "RED: discussions of setting parameters")."""
 
@@ -59,7 +59,7 @@ def topology(wan: Wan, mtu_bytes: int, changes: Iterable[Change] = ()) -> Topolo
 def direction(attributes: Attributes, mtu_bytes: int, *, line: bool = False, ecn: bool = False) -> Direction:
     """The egress that makes a direction. Its queue drops what does not fit; with `ecn` it marks from a quarter on."""
     queue_bytes = attributes.queue_bytes
-    marking = Red(int(_MARK_FROM * queue_bytes), int(_MARK_ALL * queue_bytes), _MARK_PROBABILITY)
+    marking = Red(int(MARK_FROM * queue_bytes), int(MARK_ALL * queue_bytes), MARK_PROBABILITY)
     return Direction(
         rate_bps=attributes.rate_bps,
         delay_s=max(attributes.delay_s, LINE_S) if line else attributes.delay_s,
