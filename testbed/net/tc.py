@@ -21,6 +21,7 @@ from testbed.telemetry.qdisc import (
     NETEM_LATENCY64,
     NETEM_QOPT,
     PRIO_QOPT,
+    RED_FLAGS,
     RED_MAX_P,
     RED_PARMS,
     RED_QOPT,
@@ -39,7 +40,7 @@ from testbed.telemetry.qdisc import (
 NETEM, TBF, QUEUE, PRIO = "1:", "2:", "3:", "4:"
 _SECOND_BAND = 5
 
-_RED_ECN = 1
+_RED_ECN, _RED_NODROP = 1, 8
 _ETHERNET = 1
 _U32_MAX = (1 << 32) - 1
 _SMALLEST_FRAME_BYTES = 60
@@ -158,16 +159,17 @@ def _red(aqm: Red, queue_bytes: int) -> dict[str, int]:
         # The kernel divides by max - min: a step is one byte wide.
         "max_bytes": max(aqm.max_bytes, aqm.min_bytes + 1),
         "wlog": 0,
-        "flags": _RED_ECN,
+        "flags": _RED_ECN | (_RED_NODROP if aqm.keeps else 0),
         # 0 would mean "unset" to the kernel.
         "max_probability_2e32": min(max(round(aqm.probability * 2**32), 1), _U32_MAX),
     }
 
 
 def _encode_red(options: dict[str, int], _: Direction) -> bytes:
-    parms = RED_QOPT.pack(options["limit_bytes"], options["min_bytes"], options["max_bytes"], 0, 0, 0, _RED_ECN)
+    parms = RED_QOPT.pack(options["limit_bytes"], options["min_bytes"], options["max_bytes"], 0, 0, 0, 0)
     max_p = u32(RED_MAX_P, options["max_probability_2e32"])
-    return attribute(RED_PARMS, parms) + attribute(RED_STAB, _RED_FORGET) + max_p
+    flags = attribute(RED_FLAGS, struct.pack("=II", options["flags"], options["flags"]))
+    return attribute(RED_PARMS, parms) + attribute(RED_STAB, _RED_FORGET) + max_p + flags
 
 
 def _encode_bfifo(options: dict[str, int], _: Direction) -> bytes:

@@ -40,11 +40,13 @@ class Node:
 @dataclass(frozen=True)
 class Red:
     """Random early detection on the instantaneous queue: no mark up to `min_bytes`, then with a probability
-    that rises to `probability` at `max_bytes`, then always. A step is `min_bytes == max_bytes`."""
+    that rises to `probability` at `max_bytes`, then always. A step is `min_bytes == max_bytes`. A packet that cannot
+    be marked is dropped, unless the queue `keeps` it while there is room."""
 
     min_bytes: int
     max_bytes: int
     probability: float
+    keeps: bool = False
 
 
 @dataclass(frozen=True)

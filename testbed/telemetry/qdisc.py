@@ -18,7 +18,7 @@ from testbed.telemetry.netlink import ECHO, Request, RouteSocket, attributes
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 TCA_KIND, TCA_OPTIONS, TCA_STATS2 = 1, 2, 7
 TBF_PARMS, TBF_RATE64, TBF_BURST = 1, 4, 6
-RED_PARMS, RED_STAB, RED_MAX_P = 1, 2, 3
+RED_PARMS, RED_STAB, RED_MAX_P, RED_FLAGS = 1, 2, 3, 4
 NETEM_LATENCY64, NETEM_JITTER64 = 10, 11
 ROOT = 0xFFFFFFFF
 
@@ -123,8 +123,9 @@ def _tbf(data: bytes) -> dict[str, int]:
 
 def _red(data: bytes) -> dict[str, int]:
     found = attributes(data)
-    limit, low, high, wlog, _, _, flags = RED_QOPT.unpack_from(found[RED_PARMS])
+    limit, low, high, wlog, _, _, _ = RED_QOPT.unpack_from(found[RED_PARMS])
     (max_p,) = struct.unpack_from("=I", found[RED_MAX_P])
+    (flags,) = struct.unpack_from("=I", found[RED_FLAGS])
     return {
         "limit_bytes": limit,
         "min_bytes": low,

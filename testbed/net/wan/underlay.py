@@ -57,9 +57,10 @@ def topology(wan: Wan, mtu_bytes: int, changes: Iterable[Change] = ()) -> Topolo
 
 
 def direction(attributes: Attributes, mtu_bytes: int, *, line: bool = False, ecn: bool = False) -> Direction:
-    """The egress that makes a direction. Its queue drops what does not fit; with `ecn` it marks from a quarter on."""
+    """The egress that makes a direction. Its queue drops what does not fit; with `ecn` it marks from a quarter
+    on, and keeps what cannot be marked: dropped acknowledgements would be timeouts of windows of few segments."""
     queue_bytes = attributes.queue_bytes
-    marking = Red(int(MARK_FROM * queue_bytes), int(MARK_ALL * queue_bytes), MARK_PROBABILITY)
+    marking = Red(int(MARK_FROM * queue_bytes), int(MARK_ALL * queue_bytes), MARK_PROBABILITY, keeps=True)
     return Direction(
         rate_bps=attributes.rate_bps,
         delay_s=max(attributes.delay_s, LINE_S) if line else attributes.delay_s,
