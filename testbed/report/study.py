@@ -163,7 +163,8 @@ def draw(folder: Path) -> list[Path]:
 def table(study: Mapping[str, Any], shown: Sequence[str] = ()) -> Table:
     """Return a table with a row per point; shown: figures, those of the plots without."""
     columns = list(shown) or list(dict.fromkeys(name for plot in study["plots"] for name in (plot["x"], *plot["y"])))
-    made = Table(title=study["title"], title_justify="left", title_style="bold", box=None, pad_edge=False)
+    title = study["title"]
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, min_width=len(title))
     made.add_column("point")
     for name in columns:
         made.add_column(name, justify="right")
