@@ -106,11 +106,12 @@ def _begins(rounds: Records) -> dict[int, float]:
 
 
 def _bounds(experiment: WideExperiment, folder: Path) -> dict[str, Any]:
-    """Every round's own bound, on the links as they were; multiples are of the sums over all rounds."""
+    """Every round's own bound, on the links as they were; multiples are of the sums over all rounds, whose time counts
+    from when the first site has computed: nothing can be on its way before."""
     of = Bounds(experiment.scenario, experiment.wan, experiment.changes)
     systems: dict[str, Any] = {}
     for system in experiment.systems:
-        rounds, compute_s = ROUNDS.read(folder / system.name / ROUNDS.file), max(system.sync.compute_s)
+        rounds, compute_s = ROUNDS.read(folder / system.name / ROUNDS.file), min(system.sync.compute_s)
         starts = sorted(_begins(rounds).values())
         edges = [at - starts[0] for at in (*starts, max(rounds.numbers("end_s")))]
         spans = [(begin + compute_s, end) for begin, end in pairwise(edges) if end > begin + compute_s]

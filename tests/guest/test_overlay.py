@@ -191,16 +191,27 @@ def test_the_largest_packet_fits_and_no_larger_one(overlay: Overlay) -> None:
 def test_marks_of_the_underlay_reach_the_site() -> None:
     wan = chain()
     topology = underlay.topology(wan, MTU_BYTES)
-    narrow = dataclasses.replace(topology.direction("s2", "s3"), aqm=Red(20_000, 20_000, 1.0))
+    narrow = dataclasses.replace(topology.direction("s2", "s3"), aqm=Red(20_000, 20_000, 1.0, keeps=True))
     links = tuple(dataclasses.replace(k, a_to_b=narrow) if (k.a, k.b) == ("s2", "s3") else k for k in topology.links)
     with running(wan, dataclasses.replace(topology, links=links)) as marking:
         with marking.inside("Oslo"):
             before = netstat.read().ce
         say(marking, "Rome", "Oslo", TEXT * 20_000)
         interface = marking.net.interfaces["s2->s3"]
-        marked = marking.net.place("s2").qdiscs.read(interface.ifindex, "3:").marked
+        queue = marking.net.place("s2").qdiscs.read(interface.ifindex, "3:")
         with marking.inside("Oslo"):
-            assert netstat.read().ce - before == marked > 10
+            assert netstat.read().ce - before == queue.marked > 10
+        # What cannot be marked waits behind a queue that marks everything, and is not dropped.
+        with marking.inside("Oslo"):
+            listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            listener.bind((marking.ip("Oslo"), 9))
+        with listener, marking.inside("Rome"), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for _ in range(60):
+                sender.sendto(bytes(1000), (marking.ip("Oslo"), 9))
+            listener.settimeout(5.0)
+            assert [len(listener.recv(2000)) for _ in range(60)] == [1000] * 60
+        after = marking.net.place("s2").qdiscs.read(interface.ifindex, "3:")
+        assert (after.drops, after.marked) == (queue.drops, queue.marked)
 
 
 def test_links_change_while_they_carry_packets(overlay: Overlay) -> None:

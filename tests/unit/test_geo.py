@@ -157,7 +157,8 @@ def test_predictions_know_what_is_sent_over_what(tmp_path: Path) -> None:
     assert part == (1500 - 60 - 52) / 1514
     star = built.systems[0].prediction
     longest_s = 0.5 + size_bits / (2.5e6 * part) - 2.0
-    assert longest_s < star.simulated_s < longest_s + 1.0
+    assert star.simulated_s > longest_s
+    assert star.simulated_s == pytest.approx(4.14, rel=0.12)  # which it took in packets: windows open slowly
     assert star.metric_s > 2 * size_bits / (5e6 * part)
     plain = made(tmp_path, SMALL, "wan.tunnels=false")
     assert prediction.goodput(plain.scenario) == (1500 - 52) / 1514
@@ -286,8 +287,8 @@ def files(folder: Path, system: System, end_s: tuple[float, float], received: in
     with TUNNELS.writer(folder / TUNNELS.file) as writer:
         writer.row("a", "b", 10_000_000, 0.1, 9.1e6)
     with WAN_LINKS.writer(folder / WAN_LINKS.file) as writer:
-        writer.row("begin", "a->b", 100, 150_000, 100, 100, 150_000, 0)
-        writer.row("end", "a->b", 1000, 1_500_000, 100 + received, 1000, 1_500_000, 3)
+        writer.row("begin", "a->b", 100, 150_000, 100, 100, 150_000, 0, 2)
+        writer.row("end", "a->b", 1000, 1_500_000, 100 + received, 1000, 1_500_000, 3, 9)
 
 
 def test_systems_are_compared_by_their_round_times(tmp_path: Path) -> None:
@@ -303,7 +304,8 @@ def test_systems_are_compared_by_their_round_times(tmp_path: Path) -> None:
     }  # fmt: skip
     assert found["groups"]["fapt"]["best_against_best"] == 2.0
     first = found["systems"][0]
-    assert (first["mean_sync_s"], first["wan_bytes"], first["wan_drops"]) == (8.0, 1_350_000, 3)
+    assert (first["mean_sync_s"], first["wan_bytes"]) == (8.0, 1_350_000)
+    assert (first["wan_drops"], first["wan_marks"]) == (3, 7)
     assert first["digests_agree"]
     valid = validate(built, found, tmp_path)
     assert len(valid["rounds"]) == 8

@@ -17,10 +17,11 @@ PLAIN = Direction(50_000_000_000, 0.0, 0.0, 16_000_000, 18_028, Red(80_000, 160_
 HOST = dataclasses.replace(PLAIN, delay_s=2e-6, aqm=None)
 
 reds = st.builds(
-    lambda low, width, p: Red(low, low + width, p),
+    lambda low, width, p, keeps: Red(low, low + width, p, keeps),
     st.integers(1, 10_000_000),
     st.integers(0, 5_000_000),
     st.floats(0, 1),
+    st.booleans(),
 )
 directions = st.builds(
     Direction,
@@ -64,7 +65,7 @@ def test_numbers_are_exact(d: Direction) -> None:
         assert (red["limit_bytes"], red["min_bytes"], red["wlog"]) == (d.queue_bytes, d.aqm.min_bytes, 0)
         assert red["max_bytes"] == max(d.aqm.max_bytes, d.aqm.min_bytes + 1)
         assert red["max_probability_2e32"] == pytest.approx(d.aqm.probability * 2**32, abs=1)
-        assert red["flags"] == 1
+        assert red["flags"] == (9 if d.aqm.keeps else 1)
     else:
         assert shown["bfifo"] == {"limit_bytes": d.queue_bytes}
 

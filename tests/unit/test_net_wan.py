@@ -308,8 +308,15 @@ def test_the_underlay_is_a_gateway_and_a_switch_per_site(wan: Wan) -> None:
     for a, b, attributes in wan.directed():
         direction = topology.direction(underlay.switch(wan, a), underlay.switch(wan, b))
         assert (direction.rate_bps, direction.delay_s) == (attributes.rate_bps, attributes.delay_s)
+        assert direction.aqm is not None
+        assert (direction.aqm.min_bytes, direction.aqm.max_bytes) == (
+            attributes.queue_bytes // 4, attributes.queue_bytes * 3 // 4,
+        )  # fmt: skip
+        assert direction.aqm.keeps
     assert len(topology.links) == len(wan.links) + len(wan.sites)
     assert link_name("a", "b") == "a->b"
+    silent = underlay.topology(dataclasses.replace(wan, ecn=False), 1500)
+    assert all(silent.direction(f"s{wan.number(a)}", f"s{wan.number(b)}").aqm is None for a, b, _ in wan.directed())
 
 
 def test_a_network_needs_names_that_files_can_hold() -> None:
