@@ -231,7 +231,7 @@ def test_links_change_while_they_carry_packets(overlay: Overlay) -> None:
     net.read_back()
     reshape(net, {link: original})
     net.read_back()
-    with pytest.raises(InputError, match=r"s2->s3.*would change from tbf\+bfifo to netem\+tbf\+bfifo"):
+    with pytest.raises(InputError, match=r"s2->s3.*would change from tbf\+red to netem\+tbf\+red"):
         reshape(net, {link: dataclasses.replace(original, delay_s=0.1)})
 
 
