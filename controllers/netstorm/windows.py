@@ -26,7 +26,8 @@ LEAST_SEGMENTS, HYSTART_SEGMENTS = 2.0, 16.0
 HYSTART_S = (0.004, 0.016)
 """Slow start ends when queues add an eighth to the round trip, within these bounds (HyStart; Ha and Rhee, 2011)."""
 STEPS_PER_TRIP, STEP_S = 4, (0.005, 0.25)
-SETTLED, MOST_TURNS = 0.005, 60
+SETTLED, TURNS, MOST_TURNS = 0.005, 4, 60
+"""How far a full link may be from its capacity, how many turns between two looks, and how many there are at most."""
 F = TypeVar("F", bound=Hashable)
 Floats = NDArray[np.float64]
 
@@ -82,7 +83,8 @@ class Windows(Generic[F]):
         self._active: set[int] = set()
         self._settled: set[int] | None = None
         self._at = np.zeros(0, dtype=int)
-        self._rate_bps = self._trip_s = np.zeros(0)
+        self._rate_bps = self._trip_s = self._base_s = np.zeros(0)
+        self._sends = self._takes = self._meets = np.zeros((0, 0))
         self._tick_s = math.inf
 
     def start(self, flow: F, links: tuple[str, ...], size_bits: float, now_s: float) -> None:
@@ -170,33 +172,43 @@ class Windows(Generic[F]):
 
     def _settle(self) -> None:
         """Find the queues at which windows and links agree, and the rates at which flows then are."""
-        self._settled = set(self._active)
-        self._at = np.array(sorted(self._active), dtype=int)
+        if self._settled != self._active:
+            self._choose()
         if not len(self._at):
             self._rate_bps, self._tick_s, self._wait_s = np.zeros(0), math.inf, np.zeros_like(self._wait_s)
             return
-        there, back = self._there[:, self._at], self._back_there[:, self._at]
-        both = there + back
         window_bits = self._window[self._at] * self._segment_bits
-        base_s = self._latency_s[self._at]
+        per_bps = 1 / self._capacity_bps
         wait_s = self._wait_s
-        for _ in range(MOST_TURNS):
-            trip_s = base_s + wait_s @ both
-            rate_bps = window_bits / trip_s
-            over = (there @ rate_bps + self._ack * (back @ rate_bps)) / self._capacity_bps
-            # A queue that is empty needs something to begin with; it goes to nothing again where it is not needed.
-            kick_s = 0.1 * float(trip_s.min()) * np.clip(over - 1, 0, 1)
-            wait_s = wait_s * np.clip(over, 0.5, 2.0) + kick_s
-            if np.all((np.abs(over - 1) < SETTLED) | ((over < 1) & (wait_s < SETTLED * trip_s.min()))):
+        for _ in range(MOST_TURNS // TURNS):
+            trip_s = self._base_s + self._meets @ wait_s
+            shortest_s = float(trip_s.min())
+            for _ in range(TURNS):
+                over = (self._takes @ (window_bits / (self._base_s + self._meets @ wait_s))) * per_bps
+                # A queue that is empty needs something to begin with; it goes to nothing again where it is not needed.
+                begins_s = (0.1 * shortest_s) * np.minimum(np.maximum(over - 1, 0.0), 1.0)
+                wait_s = wait_s * np.minimum(np.maximum(over, 0.5), 2.0) + begins_s
+            if np.all((np.abs(over - 1) < SETTLED) | ((over < 1) & (wait_s < SETTLED * shortest_s))):
                 break
         # What a queue has no room for is lost, and nobody waits behind it.
-        self._wait_s, full_s = wait_s, self._room_bits / self._capacity_bps
-        self._trip_s = base_s + np.minimum(wait_s, full_s) @ both
+        self._wait_s, full_s = wait_s, self._room_bits * per_bps
+        rate_bps = window_bits / (self._base_s + self._meets @ wait_s)
+        self._trip_s = self._base_s + self._meets @ np.minimum(wait_s, full_s)
         # What has not settled quite must not send more than there is room for.
-        self._rate_bps = rate_bps / np.maximum(1.0, (np.maximum(over, 1.0)[:, None] * there).max(axis=0))
-        step_s = float(np.clip(np.median(trip_s) / STEPS_PER_TRIP, *STEP_S))
+        over = np.maximum((self._takes @ rate_bps) * per_bps, 1.0)
+        self._rate_bps = rate_bps / (over[:, None] * self._sends).max(axis=0)
+        step_s = min(max(float(np.median(self._trip_s)) / STEPS_PER_TRIP, STEP_S[0]), STEP_S[1])
         if not self.now_s < self._tick_s <= self.now_s + step_s:
             self._tick_s, self._step_s = self.now_s + step_s, step_s
+
+    def _choose(self) -> None:
+        """Note what the flows in progress use."""
+        self._settled = set(self._active)
+        self._at = np.array(sorted(self._active), dtype=int)
+        self._sends, back = self._there[:, self._at], self._back_there[:, self._at]
+        self._takes = self._sends + self._ack * back
+        self._meets = np.ascontiguousarray((self._sends + back).T)
+        self._base_s = self._latency_s[self._at]
 
     def _open(self) -> None:
         """Let the windows of flows go on by a step: open as CUBIC does, or close where a mark is due."""
@@ -204,7 +216,7 @@ class Windows(Generic[F]):
         window = self._window[at]
         fresh = self.now_s - self._cut_s[at] >= trip_s  # a window closes once in a round trip
         packets = self._rate_bps / self._segment_bits * step_s
-        odds = np.minimum(1.0, self._odds() @ self._there[:, at])
+        odds = np.minimum(1.0, self._odds() @ self._sends)
         marks = np.where(fresh, self._marks[at] + packets * odds, 0.0)
         queued_s = trip_s - self._latency_s[at]
         full = (window >= HYSTART_SEGMENTS) & (queued_s > np.clip(self._latency_s[at] / 8, *HYSTART_S))
