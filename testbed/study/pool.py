@@ -34,6 +34,8 @@ SETTINGS = {
     "distributed.worker.profile.enabled": False,
     "distributed.diagnostics.nvml": False,
     "distributed.comm.timeouts.connect": "60s",
+    # A worker that takes long to come back, on a busy machine, would be given up for ever.
+    "distributed.deploy.lost-worker-timeout": "1h",
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,

@@ -123,9 +123,10 @@ def _tbf(data: bytes) -> dict[str, int]:
 
 def _red(data: bytes) -> dict[str, int]:
     found = attributes(data)
-    limit, low, high, wlog, _, _, _ = RED_QOPT.unpack_from(found[RED_PARMS])
+    limit, low, high, wlog, _, _, flags = RED_QOPT.unpack_from(found[RED_PARMS])
     (max_p,) = struct.unpack_from("=I", found[RED_MAX_P])
-    (flags,) = struct.unpack_from("=I", found[RED_FLAGS])
+    if RED_FLAGS in found:  # of kernels from 5.6 on; it has those that RED_QOPT has no room for
+        (flags,) = struct.unpack_from("=I", found[RED_FLAGS])
     return {
         "limit_bytes": limit,
         "min_bytes": low,
