@@ -15,8 +15,8 @@ ACK_ROUNDS = 1
 
 
 class Fluid(Generic[F]):
-    """Flows in progress. `turn` says in which order flows go first; without it they share max–min fairly (as TCP does:
-    `windows`).
+    """Flows in progress. `turn` says in which order flows go first; without it they share max–min fairly (how
+    TCP shares is for `windows`).
 
     `ack` is the part of a flow's rate that its acknowledgements take of the links that `back` names for it. Only flows
     that are tied to a change by links they share, directly or through others, get new rates.

@@ -34,8 +34,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Queues:
-    """What the queues of links do: `size_bytes` by link, all of a link's rate as seen by whoever sends payload.
+    """What the queues of links do, and the connections that meet there.
 
+    `size_bytes` is what a link's queue holds of payload, `segment_bytes` the payload of a full packet, `first_segments`
+    the window of a new connection; one that was not used for `idle_s` seconds halves its window, and again for as long.
     With `probability` they mark from the share `mark_from` of their size on, ever more up to that probability at the
     share `mark_all`, and then every packet; with 0 they lose what they have no room for.
     """

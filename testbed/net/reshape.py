@@ -14,8 +14,9 @@ from testbed.net.topology import Direction, link_id
 def reshape(net: Emulation, changed: Mapping[tuple[str, str], Direction]) -> None:
     """Gives these egresses, by (from, to), other settings, as `net.topology` then says and `net.read_back` checks.
 
-    A queue keeps its packets and counters. Raises KernelRefused, and InputError for a delay or loss where there was
-    neither, or for marking: those would need another queue.
+    A queue keeps its packets and counters; one that marks loses its packets when its size changes. Raises
+    KernelRefused, and InputError for a delay or loss where there was neither, or for marking: those would need another
+    queue.
     """
     t = net.topology
     for (a, b), direction in changed.items():
