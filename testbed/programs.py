@@ -40,9 +40,14 @@ def beside(name: str, arguments: list[str]) -> Iterator[subprocess.Popen[bytes]]
     end(name, process)
 
 
+def python() -> list[str]:
+    """Return the command of this Python, without `site` where it runs without."""
+    return [sys.executable, *(["-S"] if sys.flags.no_site else [])]
+
+
 def start(arguments: list[str]) -> subprocess.Popen[bytes]:
     """Start a Python program."""
-    return subprocess.Popen([sys.executable, *arguments], stdin=subprocess.DEVNULL)
+    return subprocess.Popen([*python(), *arguments], stdin=subprocess.DEVNULL)
 
 
 def end(name: str, process: subprocess.Popen[bytes], expected: bool = True) -> None:

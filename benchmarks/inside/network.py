@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from typing import Any
 
 from controllers.sdn.config import Config
 from controllers.sdn.control import Client
+from testbed import programs
 from testbed.net.emulation import Emulation
 from testbed.net.topology import Topology
 from testbed.net.transport import Transport
@@ -57,8 +56,7 @@ def controlled(
     folder.mark("network")
     config = Config(topology, {}, SCRATCH, SCRATCH / "sdn.sock", interval_s=interval_s, port=CONTROLLER_PORT)
     config.write(SCRATCH / "sdn.json")
-    command = [sys.executable, "-m", "controllers.sdn.launcher", "--config", str(SCRATCH / "sdn.json")]
-    controller = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    controller = programs.start(["-m", "controllers.sdn.launcher", "--config", str(SCRATCH / "sdn.json")])
     try:
         with Client(config.control) as client:
             client.ready()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import site
 import sys
 from pathlib import Path
 
@@ -20,6 +21,10 @@ PYTHON_IN_GUEST, RESULTS_IN_GUEST, TREE_IN_GUEST = "/run/orrery/venv", "/run/orr
 beside the compiled copy (PROJECT_IN_GUEST): the same paths for everybody."""
 GUEST_BIN = f"{PROJECT_IN_GUEST}/testbed/engine/guest/bin"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PACKAGES = ("site-packages", "dist-packages")
+PYTHON_FLAGS = ("-S",) if sys.version_info < (3, 12) else ()
+"""Without `site`, which would run the code that this machine's .pth files hold, and take a tenth of a second for each
+program. From 3.12 on distutils, which Mininet imports, comes by one of those files."""
 
 
 def ready_kernel() -> Kernel:
@@ -45,17 +50,28 @@ def program_job(arguments: tuple[str, ...], cwd: str, write: Path, tree: bool = 
     With `tree` it may also import what is in no copy (benchmarks, tests), from the user's own files.
     """
     mounts = [(sys.prefix, PYTHON_IN_GUEST)]
-    path = PROJECT_IN_GUEST
+    path = [PROJECT_IN_GUEST]
     if tree:
         mounts.append((str(PROJECT), TREE_IN_GUEST))
-        path += f":{TREE_IN_GUEST}"
+        path.append(TREE_IN_GUEST)
     return Job(
-        argv=(f"{PYTHON_IN_GUEST}/bin/python", *arguments),
+        argv=(f"{PYTHON_IN_GUEST}/bin/python", *PYTHON_FLAGS, *arguments),
         cwd=cwd,
-        env={"PATH": f"{GUEST_BIN}:{SYSTEM_PATH}", "PYTHONPATH": path},
+        env={"PATH": f"{GUEST_BIN}:{SYSTEM_PATH}", "PYTHONPATH": ":".join(path + _packages())},
         write=(str(write.resolve()), RESULTS_IN_GUEST),
         mounts=(*mounts, *_interpreter()),
     )
+
+
+def _packages() -> list[str]:
+    """Return the folders of installed packages, as a guest has them: without `site` nobody else names them.
+
+    The user's own is not among them: it differs by user, and lies in a home folder, which a guest does not see.
+    """
+    if not PYTHON_FLAGS:
+        return []
+    found = [folder for folder in sys.path if Path(folder).name in PACKAGES and folder != site.getusersitepackages()]
+    return [folder.replace(sys.prefix, PYTHON_IN_GUEST, 1) for folder in found]
 
 
 def _interpreter() -> tuple[tuple[str, str], ...]:

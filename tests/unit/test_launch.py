@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import site
 import string
 import subprocess
 import sys
@@ -77,6 +78,20 @@ def test_nor_does_that_of_an_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         lines.append(kernel_arguments(job, Machine(seed=3), KERNEL))
     assert lines[0] == lines[1]
     assert str(tmp_path) not in " ".join(lines[0]) + json.dumps(decoded(lines[0]))
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="there distutils comes by site")
+def test_programs_of_a_guest_run_without_what_this_machine_adds_to_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, whole = str(tmp_path / ".local/lib/python3.11/site-packages"), "/usr/lib/python3/dist-packages"
+    monkeypatch.setattr(site, "getusersitepackages", lambda: own)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    monkeypatch.setattr(sys, "path", ["", "/usr/lib/python3.11", f"{sys.prefix}/lib/site-packages", own, whole])
+    job = commands.program_job(("-m", "testbed.arm"), "/", tmp_path)
+    assert job.argv == (f"{commands.PYTHON_IN_GUEST}/bin/python", "-S", "-m", "testbed.arm")
+    found = [commands.PROJECT_IN_GUEST, f"{commands.PYTHON_IN_GUEST}/lib/site-packages", whole]
+    assert job.env["PYTHONPATH"].split(":") == found
 
 
 def test_what_the_kernel_is_told() -> None:
