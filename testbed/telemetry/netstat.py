@@ -3,26 +3,22 @@
 `InCEPkts` counts the packets that arrived with CE set, whoever marked them: the third source for the last
 hop, where no switch looks at the packet again (Linux, net/ipv4/ip_input.c). A process may read another
 namespace's counters through any process that lives there, without entering it.
+
+Agents import this, and each of them pays for what it loads: so it does without `typing` and `pathlib`.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import NamedTuple
+from collections import namedtuple
 
 from testbed.errors import NotValid
 
 
-class HostCounters(NamedTuple):
+class HostCounters(namedtuple("HostCounters", ("ce", "ect0", "ect1", "not_ect", "retransmitted", "timeouts"))):
     """Packets since the namespace was made. `retransmitted` and `timeouts` belong to TCP, the others to
     IP."""
 
-    ce: int
-    ect0: int
-    ect1: int
-    not_ect: int
-    retransmitted: int
-    timeouts: int
+    __slots__ = ()
 
 
 def parse(text: str) -> dict[str, int]:
@@ -43,10 +39,15 @@ def parse(text: str) -> dict[str, int]:
     return counters
 
 
+def _content(path: str) -> str:
+    with open(path) as file:  # noqa: PTH123 - without pathlib
+        return file.read()
+
+
 def read(pid: int | None = None) -> HostCounters:
     """The counters of the namespace that process `pid` lives in; None = this process."""
-    folder = Path("/proc") / ("self" if pid is None else str(pid)) / "net"
-    extended, basic = (parse((folder / name).read_text()) for name in ("netstat", "snmp"))
+    whose = "self" if pid is None else str(pid)
+    extended, basic = (parse(_content(f"/proc/{whose}/net/{name}")) for name in ("netstat", "snmp"))
     return HostCounters(
         ce=extended["IpExt.InCEPkts"],
         ect0=extended["IpExt.InECT0Pkts"],

@@ -11,6 +11,7 @@ each.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import sys
@@ -22,14 +23,15 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 CLONE_NEWNET = 0x40000000
+SETNS = ctypes.CDLL(None, use_errno=True).setns
+"""os.setns exists only from Python 3.12 on."""
 
 
 def enter(pid: int) -> None:
     """Move this process into the network namespace of process `pid`. Raises OSError."""
     namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # os.setns exists only from Python 3.12 on.
-        if ctypes.CDLL(None, use_errno=True).setns(namespace, CLONE_NEWNET) != 0:
+        if SETNS(namespace, CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), f"cannot enter the network namespace of process {pid}")
     finally:
         os.close(namespace)
@@ -54,6 +56,8 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 2 or arguments[0] != "--coordinator":
         sys.stderr.write(f"{__doc__}\n")
         return 2
+    # A collection of garbage in an agent would touch all objects, and each page of them be copied.
+    gc.freeze()
     children = []
     for host, slot, pid in json.load(sys.stdin):
         child = os.fork()
