@@ -33,7 +33,7 @@ from testbed.telemetry.qdisc import QdiscReader
 MANAGEMENT, MANAGEMENT_IP, PREFIX = "mgmt", "10.255.0.1", 16
 _MANAGEMENT_MAC = "02:ff:00:00:00:00"
 _MANAGEMENT_MTU_BYTES = 1500
-_SETTLE_S, _SETTLE_TRIES = 0.05, 60
+_SETTLE_S, _SETTLE_TRIES = 0.25, 12
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Emulation:
         self.interfaces.clear()
 
     def pid(self, node: str) -> int:
-        """The process that holds a node's namespaces (its shell, once it has one)."""
+        """The process that holds a node's namespaces."""
         return int(self.mininet.get(node).pid)
 
     @contextlib.contextmanager
@@ -280,7 +280,8 @@ class Emulation:
         drops until then. What never comes up, `read_back` names."""
         waiting = list(self.places.values())
         for _ in range(_SETTLE_TRIES):
-            waiting = [place for place in waiting if not _all_up(place)]
+            while waiting and _all_up(waiting[-1]):
+                waiting.pop()
             if not waiting:
                 return
             time.sleep(_SETTLE_S)

@@ -14,12 +14,14 @@ import select
 import subprocess
 import termios
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any, cast
 
 from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
 from mininet.util import ensureRoot
+
+from testbed.errors import EnvironmentLacks
 
 # Mininet knows by this character that a command has ended.
 _PROMPT = chr(127)
@@ -44,7 +46,6 @@ def _start_shell(node: Node, command: Sequence[str]) -> None:
     streams = {"stdin": node.slave, "stdout": node.slave, "stderr": node.slave}
     # Python's files are closed on exec one by one where needed: nothing is left to close.
     node.shell = subprocess.Popen([*command, *bash], env={**os.environ, "PS1": _PROMPT}, close_fds=False, **streams)
-    node.pid = node.shell.pid
     node.stdin = node.stdout = os.fdopen(node.master, "r")
     node.pollOut = select.poll()
     node.pollOut.register(node.stdout)
@@ -56,16 +57,49 @@ def _start_shell(node: Node, command: Sequence[str]) -> None:
     node.cmd("unset HISTFILE; set +m")
 
 
-class FabricHost(Host):  # type: ignore[misc]
-    """A network namespace with a shell in it."""
+class _Waking(Node):  # type: ignore[misc]
+    """A node whose shell begins with its first command: most are never given one."""
+
+    def _wake(self) -> None:
+        raise NotImplementedError
+
+    def cmd(self, *args: Any, **options: Any) -> Any:
+        """Runs a command in the node's shell."""
+        self._wake()
+        return super().cmd(*args, **options)
+
+    def sendCmd(self, *args: Any, **options: Any) -> Any:  # noqa: N802
+        """Begins a command in the node's shell."""
+        self._wake()
+        return super().sendCmd(*args, **options)
+
+
+class FabricHost(_Waking, Host):  # type: ignore[misc]
+    """A network namespace."""
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802, ARG002
-        """Starts the shell in a network and mount namespace of its own."""
-        _start_shell(self, ["mnexec", "-dn"])
+        """Starts a process that holds a network and mount namespace of its own, and ends with this one."""
+        command, pipe = ["mnexec", "-dn", "cat"], subprocess.PIPE
+        self._holder = subprocess.Popen(command, close_fds=False, bufsize=0, stdin=pipe, stdout=pipe)
+        self.pid = self._holder.pid
+        there, back = cast(IO[bytes], self._holder.stdin), cast(IO[bytes], self._holder.stdout)
+        there.write(b".")
+        if back.read(1) != b".":  # it answers once it is where it should be
+            raise EnvironmentLacks(f"{self.name} gets no network namespace of its own", "run as root")
+
+    def _wake(self) -> None:
+        if self.shell is None:
+            _start_shell(self, ["mnexec", "-da", str(self.pid)])
+
+    def terminate(self) -> None:
+        """Ends the shell, and then what holds the namespaces."""
+        super().terminate()
+        self._holder.kill()
+        self._holder.communicate()
 
 
-class FabricSwitch(OVSSwitch):  # type: ignore[misc]
-    """A bridge of Open vSwitch, in the namespace of this process; its shell begins with the first command."""
+class FabricSwitch(_Waking, OVSSwitch):  # type: ignore[misc]
+    """A bridge of Open vSwitch, in the namespace of this process."""
 
     def __init__(self, name: str, **params: Any) -> None:
         # Mininet would start a shell here to switch `lo` on; for a switch "in a namespace" it does not.
@@ -96,16 +130,6 @@ class FabricSwitch(OVSSwitch):  # type: ignore[misc]
     def _wake(self) -> None:
         if self.shell is None:
             _start_shell(self, ["mnexec", "-d"])
-
-    def cmd(self, *args: Any, **options: Any) -> Any:
-        """Runs a command in the switch's shell."""
-        self._wake()
-        return super().cmd(*args, **options)
-
-    def sendCmd(self, *args: Any, **options: Any) -> Any:  # noqa: N802
-        """Begins a command in the switch's shell."""
-        self._wake()
-        return super().sendCmd(*args, **options)
 
 
 class FabricIntf(Intf):  # type: ignore[misc]

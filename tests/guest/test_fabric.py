@@ -159,6 +159,18 @@ def test_mininet_works_on_top(net: Emulation) -> None:
     assert h1.pexec("ip -o -4 address show h1-mgmt")[0].split()[3] == "10.255.1.1/16"
 
 
+def test_a_shell_begins_with_its_first_command_and_shares_the_hosts_namespaces(net: Emulation) -> None:
+    h4 = net.mininet.get("h4")
+    holder = net.pid("h4")
+    assert (h4.shell, Path(f"/proc/{holder}/comm").read_text()) == (None, "cat\n")
+    shell = int(h4.cmd("echo $$"))
+    assert (h4.shell.pid, net.pid("h4")) == (shell, holder)
+    for kind in ("net", "mnt"):
+        mine, its = (Path(f"/proc/{pid}/ns/{kind}").readlink() for pid in (holder, shell))
+        assert mine == its != Path(f"/proc/self/ns/{kind}").readlink()
+    assert h4.popen(["cat", "/sys/class/net/h4-eth0/address"]).communicate()[0].decode().strip() == h4.MAC()
+
+
 def test_hosts_need_no_arp_and_speak_no_ipv6(net: Emulation) -> None:
     with listening(net, "h3", ETH_P_ARP) as arp, listening(net, "h3", ETH_P_IPV6) as v6:
         with listening(net, None, ETH_P_IPV6) as root_v6:
@@ -368,13 +380,24 @@ def _small() -> Topology:
     return build("leaf-spine(1,1,1)", SETTINGS)
 
 
+def _gone(pid: int) -> bool:
+    """Whether a process has ended, or does within a second."""
+    file = Path(f"/proc/{pid}")
+    for _ in range(10):
+        if not file.exists():
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def test_nothing_is_left_behind() -> None:
     before = _world()
     with Emulation(_small(), Transport(), 6653) as net:
-        shell = net.pid("h1")
+        holder, shell = net.pid("h1"), int(net.mininet.get("h1").cmd("echo $$"))
         assert _world() != before
     assert _world() == before
-    assert not Path(f"/proc/{shell}").exists()
+    assert not Path(f"/proc/{holder}").exists()
+    assert _gone(shell)
     net.close()
 
 

@@ -139,7 +139,6 @@ def start_open_vswitch() -> None:
         ("ovsdb-tool", "create", database, "/usr/share/openvswitch/vswitch.ovsschema"),
         ("ovsdb-server", database, "--remote=punix:/run/openvswitch/db.sock", "--pidfile", "--detach",
          "--no-chdir", "-vconsole:off", f"--log-file={logs}/ovsdb-server.log"),
-        ("ovs-vsctl", "--no-wait", "init"),
         ("ovs-vswitchd", "--pidfile", "--detach", "--no-chdir", "-vconsole:off", f"--log-file={logs}/ovs-vswitchd.log"),
     )  # fmt: skip
     for command in commands:
