@@ -134,6 +134,7 @@ class Fabric(framework.Application):  # type: ignore[misc]  # its base is known 
         for port in sorted(port for name, port in self._ports if name == switch):
             self._take_port(switch, port, datapath.ports.get(port))
         self._datapaths[switch] = datapath
+        datapath.socket.settimeout(None)  # a timer for every message would only say that nobody asked anything
         if (kept := self._kept.pop(switch, None)) is not None:
             self._send(switch, b"", difference(kept, self._rules[switch]))
         else:

@@ -135,15 +135,16 @@ class Counters:
         self._rules = {(switch, table): _Rules() for switch in topology.switches for table in (0, 1)}
         self._tables: dict[str, list[TableCount]] = {switch: [] for switch in topology.switches}
         self._queues: dict[str, QueueCount] = {}
-        self._moving = True
+        self._moving = self._changed = True
         self._tallies = {link.name: [_NOTHING] * len(self._jobs) for link in self._links if link.far_port is not None}
         self._taken: dict[tuple[str, str | int], Row] = {}
 
     def set_ports(self, switch: str, ports: Iterable[PortCount]) -> None:
         """Take a switch's port statistics."""
         counted: dict[int | None, PortCount] = {port.port: port for port in ports}
-        self._moving |= counted != self._ports[switch]
-        self._ports[switch] = counted
+        if counted != self._ports[switch]:
+            self._ports[switch] = counted
+            self._moving = self._changed = True
 
     def set_rules(self, switch: str, table: int, flows: Iterable[FlowCount]) -> None:
         """Take the statistics of all rules of one table."""
@@ -151,6 +152,7 @@ class Counters:
         before = rules.sums
         rules.replace(flows)
         if table == COUNT_TABLE and rules.sums != before:
+            self._changed = True
             for link in self._links:
                 if link.far == switch and link.far_port is not None:
                     self._tallies[link.name] = [_tally(rules.sums, link.far_port, number) for number, _ in self._jobs]
@@ -161,7 +163,9 @@ class Counters:
 
     def set_tables(self, switch: str, tables: Iterable[TableCount]) -> None:
         """Take a switch's table statistics."""
-        self._tables[switch] = list(tables)
+        counted = list(tables)
+        self._changed |= counted != self._tables[switch]
+        self._tables[switch] = counted
 
     def active(self, switch: str) -> dict[int, int]:
         """How many rules a switch has, by table, as it last said."""
@@ -170,6 +174,7 @@ class Counters:
     def set_queues(self, queues: Mapping[str, QueueCount]) -> None:
         """Take the readings of the egress queues, by directed link."""
         self._queues.update(queues)
+        self._changed = True
         self._moving = any(queue.backlog_bytes for queue in self._queues.values())
 
     @property
@@ -181,17 +186,20 @@ class Counters:
     def rows(self, t_s: float) -> Rows:
         """The rows at `t_s` that differ from the last ones of their link, job or table."""
         rows = Rows([], [], [])
+        if not self._changed:
+            return rows
+        self._changed = False
         for link in self._links:
             row = (*self._moved(link), *self._seen(link), *self._queue(link))
-            if self._changed((link.name, "links"), row):
+            if self._differs((link.name, "links"), row):
                 rows.links.append((t_s, link.name, *row))
         for name, tallies in self._tallies.items():
             for (number, job), tally in zip(self._jobs, tallies, strict=True):
-                if self._changed((name, number), tally):
+                if self._differs((name, number), tally):
                     rows.flows.append((t_s, name, job, *tally))
         for switch, tables in self._tables.items():
             for table in tables:
-                if self._changed((switch, table.table), table):
+                if self._differs((switch, table.table), table):
                     rows.tables.append((t_s, switch, *table))
         return rows
 
@@ -208,7 +216,7 @@ class Counters:
         }
         return {"links": links, "jobs": jobs}
 
-    def _changed(self, key: tuple[str, str | int], row: Row) -> bool:
+    def _differs(self, key: tuple[str, str | int], row: Row) -> bool:
         if self._taken.get(key) == row:
             return False
         self._taken[key] = row
