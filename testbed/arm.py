@@ -33,7 +33,7 @@ from testbed.programs import ENDS_WITHIN_S, Status, beside
 from testbed.telemetry import netstat
 from testbed.telemetry.capture import Capture, CaptureSettings
 from testbed.telemetry.events import EventLog
-from testbed.telemetry.tables import COUNTERS, EVENTS, ITERATIONS, MACHINE, MARKS, QUEUES, Writer
+from testbed.telemetry.tables import COUNTERS, EVENTS, ITERATIONS, MACHINE, MARKS, QUEUES, Value, Writer
 from workloads.training.coordinator import Coordinator, Done, Slot, start_agents
 from workloads.training.plan import JobPlan
 from workloads.training.records import AgentSocket, Hold, IterationRecord, SocketTerms
@@ -89,11 +89,13 @@ class Arm:
                 if self.events:
                     happened = stack.enter_context(EVENTS.writer(self.out / EVENTS.file))
                     self._player = Player(self.net, self.events, coordinator, controller, happened, self.epoch_s)
+                counted = self._count(controller)
                 for number, trial in enumerate(self.trials):
                     self.trial = str(number)
-                    self._count("begin", controller, counters)
+                    self._write_counts("begin", counted, counters)
                     self.play(trial, coordinator, events, iterations)
-                    self._count("end", controller, counters)
+                    counted = self._count(controller)  # also what the next trial begins with: nothing moves in between
+                    self._write_counts("end", counted, counters)
                 self.status.say(stage="trials")
             self.net.read_back()  # nobody may have changed a link while it was measured
             self._write_manifest(readings)
@@ -181,20 +183,25 @@ class Arm:
             links.append((queue.bytes, queue.marked))
         return packets, links
 
-    def _count(self, label: str, controller: Controller, counters: Writer) -> None:
-        """Write what all sources say of every directed link, once their counters have settled."""
+    def _count(self, controller: Controller) -> list[tuple[Value, ...]]:
+        """Return what all sources say of every directed link, named first, once their counters have settled."""
         time.sleep(SETTLE_S)
         links = controller.snapshot()["links"]
         queues = self._queues()
         received = {host: netstat.read(self.net.pid(host)).ce for host in self.topology.hosts}
+        counted = []
         for a, b in self.topology.directed():
             link = f"{a}->{b}"
-            seen, (marked, dropped) = links.get(link, {}), queues[link]
+            seen = links.get(link, {})
             ce_out = received[b] if b in received else seen.get("ce_out_packets")
-            counters.row(
-                self.trial, label, link, seen.get("tx_packets"), seen.get("tx_bytes"), seen.get("ce_in_packets"),
-                marked, dropped, ce_out,
-            )  # fmt: skip
+            sent = (seen.get(column) for column in ("tx_packets", "tx_bytes", "ce_in_packets"))
+            counted.append((link, *sent, *queues[link], ce_out))
+        return counted
+
+    def _write_counts(self, label: str, counted: Iterable[tuple[Value, ...]], counters: Writer) -> None:
+        """Write what was counted at one end of the trial."""
+        for of_link in counted:
+            counters.row(self.trial, label, *of_link)
 
     def _handles(self, link: str) -> tuple[str, ...]:
         """The qdiscs in which packets of a directed link wait."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from testbed.telemetry.netlink import ECHO, Request, RouteSocket, attributes
 
@@ -81,8 +82,7 @@ def decode(body: bytes) -> Qdisc:
     _, ifindex, handle, parent, _ = TCMSG.unpack_from(body)
     found = attributes(body, TCMSG.size)
     kind = found[TCA_KIND].rstrip(b"\0").decode()
-    read_options = _OPTIONS.get(kind)
-    options = read_options(found[TCA_OPTIONS]) if read_options and TCA_OPTIONS in found else {}
+    options = _options(kind, found[TCA_OPTIONS]) if kind in _OPTIONS and TCA_OPTIONS in found else {}
     stats = attributes(found.get(TCA_STATS2, b""))
     sent_bytes, sent_packets = _BASIC.unpack_from(stats[_STATS_BASIC]) if _STATS_BASIC in stats else (0, 0)
     if _STATS_PACKETS64 in stats:
@@ -108,6 +108,8 @@ def decode(body: bytes) -> Qdisc:
 
 def total(parts: Sequence[Qdisc]) -> Qdisc:
     """The first of `parts`, of which there must be one, with the counts of them all."""
+    if len(parts) == 1:
+        return parts[0]
     counts = ("bytes", "packets", "backlog_bytes", "backlog_packets", "drops", "marked")
     return replace(parts[0], **{name: sum(getattr(part, name) for part in parts) for name in counts})
 
@@ -171,12 +173,23 @@ _OPTIONS: dict[str, Callable[[bytes], dict[str, int]]] = {
 }
 
 
+@lru_cache(maxsize=1024)  # what is read again and again has the same options every time
+def _options(kind: str, data: bytes) -> dict[str, int]:
+    return _OPTIONS[kind](data)
+
+
 class QdiscReader:
     """Reads the qdiscs of the network namespace that is current when it is opened; usable as a context
-    manager."""
+    manager.
+
+    A qdisc whose message is the one it was before, to the byte, is not decoded again: most rest most of the time.
+    """
 
     def __init__(self) -> None:
         self._socket = RouteSocket()
+        self._dumped: dict[bytes, Qdisc] = {}
+        self._requests: dict[tuple[int, str], Request] = {}
+        self._read: dict[tuple[int, str], tuple[bytes, Qdisc]] = {}
 
     def close(self) -> None:
         """Closes the socket."""
@@ -191,15 +204,23 @@ class QdiscReader:
     def dump(self) -> list[Qdisc]:
         """Every qdisc of every interface."""
         request = Request(RTM_GETQDISC, 0, TCMSG.pack(0, 0, 0, 0, 0), "to list the queueing disciplines")
-        return [decode(body) for body in self._socket.dump(request)]
+        self._dumped = {body: self._dumped.get(body) or decode(body) for body in self._socket.dump(request)}
+        return list(self._dumped.values())
 
     def read(self, ifindex: int, handle: str) -> Qdisc:
         """One qdisc in two system calls, without its parent, which the kernel then does not tell; raises
         KernelRefused (ENOENT, ENODEV) when there is none."""
-        body = TCMSG.pack(0, ifindex, handle_number(handle), 0, 0)
-        # Kernels answer a question about one qdisc only to those who ask for an echo.
-        request = Request(RTM_GETQDISC, ECHO, body, f"to show qdisc {handle} of interface {ifindex}")
-        return decode(self._socket.get(request))
+        key = ifindex, handle
+        if key not in self._requests:
+            body = TCMSG.pack(0, ifindex, handle_number(handle), 0, 0)
+            # Kernels answer a question about one qdisc only to those who ask for an echo.
+            self._requests[key] = Request(RTM_GETQDISC, ECHO, body, f"to show qdisc {handle} of interface {ifindex}")
+        answer = self._socket.get(self._requests[key])
+        before, qdisc = self._read.get(key, (b"", None))
+        if qdisc is None or answer != before:
+            qdisc = decode(answer)
+            self._read[key] = answer, qdisc
+        return qdisc
 
     def read_queue(self, ifindex: int, handles: Sequence[str]) -> Qdisc:
         """The queue of an egress, `read` from each of `handles` and added up; the first says what it is."""

@@ -56,6 +56,36 @@ def test_a_discipline_that_is_not_ours_has_no_options() -> None:
     assert (q.kind, q.parent, q.options, q.marked) == ("noqueue", "root", {}, 0)
 
 
+def _fifo(ifindex: int, packets: int) -> bytes:
+    queue = nested(TCA_STATS2, attribute(3, struct.pack("=IIIII", packets, 100 * packets, 0, 0, 0)))
+    return TCMSG.pack(0, ifindex, 3 << 16, 0, 1) + text(TCA_KIND, "bfifo") + u32(TCA_OPTIONS, 1000) + queue
+
+
+class FakeKernel:
+    """Gives the answers of a test, in order."""
+
+    def __init__(self, answers: list[list[bytes]]) -> None:
+        self._answers = iter(answers)
+
+    def get(self, _request: object) -> bytes:
+        return next(self._answers)[0]
+
+    def dump(self, _request: object) -> list[bytes]:
+        return next(self._answers)
+
+
+@given(st.lists(st.lists(st.integers(0, 2), min_size=2, max_size=2), min_size=1, max_size=6))
+def test_what_is_remembered_of_a_queue_is_never_what_it_was_before(counts: list[list[int]]) -> None:
+    bodies = [[_fifo(ifindex, packets) for ifindex, packets in enumerate(both)] for both in counts]
+    reader = QdiscReader()
+    reader._socket.close()
+    vars(reader)["_socket"] = FakeKernel([*bodies, *bodies])
+    for one in bodies:
+        assert reader.dump() == [decode(body) for body in one]
+    for one in bodies:
+        assert reader.read(0, "3:") == decode(one[0])
+
+
 def test_the_loopback_device_is_read_from_this_kernel() -> None:
     with RouteSocket() as kernel:
         lo = links.devices(kernel)["lo"]
