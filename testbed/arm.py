@@ -25,7 +25,7 @@ from testbed.controller import Controller
 from testbed.errors import NotValid, exit_code
 from testbed.events.plan import Event
 from testbed.events.play import Player
-from testbed.net import tc
+from testbed.net import ovs, tc
 from testbed.net.emulation import MANAGEMENT_IP, Emulation
 from testbed.net.topology import Topology
 from testbed.net.transport import Transport
@@ -98,6 +98,8 @@ class Arm:
                     self._write_counts("end", counted, counters)
                 self.status.say(stage="trials")
             self.net.read_back()  # nobody may have changed a link while it was measured
+            if lost := ovs.lost_packets():
+                raise NotValid(f"the switches lost {lost} packets while they made flows for them")
             self._write_manifest(readings)
             self.status.say(stage="files")
 

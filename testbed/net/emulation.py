@@ -263,6 +263,7 @@ class Emulation:
     def _start_switches(self) -> None:
         self._closing.callback(ovs.vsctl, ovs.delete(self.topology))
         ovs.vsctl(ovs.create(self.topology, self.controller_port))
+        ovs.answer_misses_first()
 
     def _shape(self) -> None:
         """Queueing disciplines and offloads of every port."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import EnvironmentLacks
-from testbed.net import links, tc
+from testbed.net import links, ovs, tc
 from testbed.net.emulation import Emulation
 from testbed.net.fabrics import FabricSettings, build
 from testbed.net.namespaces import read_sysctl
@@ -169,6 +170,30 @@ def test_a_shell_begins_with_its_first_command_and_shares_the_hosts_namespaces(n
         mine, its = (Path(f"/proc/{pid}/ns/{kind}").readlink() for pid in (holder, shell))
         assert mine == its != Path(f"/proc/self/ns/{kind}").readlink()
     assert h4.popen(["cat", "/sys/class/net/h4-eth0/address"]).communicate()[0].decode().strip() == h4.MAC()
+
+
+def test_who_makes_flows_runs_before_who_answers_the_controller(net: Emulation) -> None:
+    assert net.mininet is not None
+    assert (found := ovs.handlers())
+    assert {os.sched_getscheduler(thread) for thread in found} == {os.SCHED_FIFO}
+    daemon = int(Path("/run/openvswitch/ovs-vswitchd.pid").read_text())
+    assert os.sched_getscheduler(daemon) == os.SCHED_OTHER
+
+
+def test_packets_that_a_switch_loses_while_it_makes_flows_are_counted(net: Emulation) -> None:
+    assert transfer(net, [("h1", "h3")], 100_000) == ["dctcp"]
+    assert ovs.lost_packets() == 0
+    daemon = int(Path("/run/openvswitch/ovs-vswitchd.pid").read_text())
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        with net.inside("h2"), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+            for _ in range(1500):
+                out.sendto(bytes(8000), (net.topology.ip("h4"), 9))
+            time.sleep(5.0)  # of which nobody waits a moment
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    time.sleep(1.0)
+    assert 500 < ovs.lost_packets() < 1500
 
 
 def test_hosts_need_no_arp_and_speak_no_ipv6(net: Emulation) -> None:
