@@ -51,8 +51,26 @@ class PortRouting : public Ipv4RoutingProtocol {
         error = m_uplink ? Socket::ERROR_NOTERROR : Socket::ERROR_NOROUTETOHOST;
         return m_uplink;
     }
+    // Old versions of ns-3 hand callbacks over by value, new ones by reference: one of these two overrides.
     bool RouteInput(Ptr<const Packet> packet, const Ipv4Header& header, Ptr<const NetDevice> device, UnicastForwardCallback forward,
-                    MulticastForwardCallback, LocalDeliverCallback deliver, ErrorCallback fail) override {
+                    MulticastForwardCallback, LocalDeliverCallback deliver, ErrorCallback fail) {
+        return Route(packet, header, device, forward, deliver, fail);
+    }
+    bool RouteInput(Ptr<const Packet> packet, const Ipv4Header& header, Ptr<const NetDevice> device,
+                    const UnicastForwardCallback& forward, const MulticastForwardCallback&, const LocalDeliverCallback& deliver,
+                    const ErrorCallback& fail) {
+        return Route(packet, header, device, forward, deliver, fail);
+    }
+    void SetIpv4(Ptr<Ipv4> ipv4) override { m_ipv4 = ipv4; }
+    void NotifyInterfaceUp(uint32_t) override {}
+    void NotifyInterfaceDown(uint32_t) override {}
+    void NotifyAddAddress(uint32_t, Ipv4InterfaceAddress) override {}
+    void NotifyRemoveAddress(uint32_t, Ipv4InterfaceAddress) override {}
+    void PrintRoutingTable(Ptr<OutputStreamWrapper>, Time::Unit) const override {}
+
+  private:
+    bool Route(Ptr<const Packet> packet, const Ipv4Header& header, Ptr<const NetDevice> device,
+               const UnicastForwardCallback& forward, const LocalDeliverCallback& deliver, const ErrorCallback& fail) {
         uint32_t interface = m_ipv4->GetInterfaceForDevice(device);
         if (m_ipv4->IsDestinationAddress(header.GetDestination(), interface)) {
             deliver(packet, header, interface);
@@ -66,14 +84,6 @@ class PortRouting : public Ipv4RoutingProtocol {
         forward(found->second, packet, header);
         return true;
     }
-    void SetIpv4(Ptr<Ipv4> ipv4) override { m_ipv4 = ipv4; }
-    void NotifyInterfaceUp(uint32_t) override {}
-    void NotifyInterfaceDown(uint32_t) override {}
-    void NotifyAddAddress(uint32_t, Ipv4InterfaceAddress) override {}
-    void NotifyRemoveAddress(uint32_t, Ipv4InterfaceAddress) override {}
-    void PrintRoutingTable(Ptr<OutputStreamWrapper>, Time::Unit) const override {}
-
-  private:
     Ptr<Ipv4> m_ipv4;
     Ptr<Ipv4Route> m_uplink;
     std::map<std::pair<uint32_t, uint32_t>, Ptr<Ipv4Route>> m_routes;

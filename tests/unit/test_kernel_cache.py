@@ -151,4 +151,9 @@ def test_our_options_are_each_asked_for_once() -> None:
     assert all(name.startswith("CONFIG_") for name in names)
     assert len(names) == len(set(names))
     assert all(re.fullmatch(r"#.*|CONFIG_\w+=(y|n|\d+)", line) for line in lines)
-    assert {patch.stem for patch in RECIPE.patches} == {"hostfs-writable", "missing-file", "read-after-fork", "rng-seed"}
+    assert {patch.stem for patch in RECIPE.patches} == {
+        "hostfs-writable",
+        "missing-file",
+        "read-after-fork",
+        "rng-seed",
+    }
