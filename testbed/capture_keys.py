@@ -13,7 +13,8 @@ MOST_CAPTURED_BYTES = 500_000_000
 
 
 class CaptureKeys(Part):
-    """Packets kept of chosen directed links ("a->b"; "shared" means those the jobs share), in every arm.
+    """Packets kept of chosen directed links ("a->b"), in every arm. "shared" means those the jobs share, or may share
+    where they come and go.
 
     Of each link at most `packets`, of each the first `snap_bytes`, in a file of at most `size`.
     """

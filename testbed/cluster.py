@@ -182,7 +182,9 @@ class ClusterExperiment:
         keys, factor = self.keys, self.keys.shortened
         common = self.alone.arm_plan("alone", [])
         telemetry = {"shared": list(self.watched), "used": list(self.watched), "queue_interval_s": keys.watch_interval}
-        capture = common["capture"] | {"links": list(self.scenario.telemetry.capture.links)}
+        asked = self.scenario.telemetry.capture.links
+        # Which links jobs will share nobody knows before they have come: all that are watched, they may.
+        capture = common["capture"] | {"links": list(self.watched if asked == "shared" else asked)}
         kinds = {
             sort.name: {"plan": self.plan(sort.name).to_dict(), "traffic": {}} for sort, _ in self.measured_as.values()
         }

@@ -134,6 +134,10 @@ def test_the_plan_of_an_arm_goes_through_json_and_schedulers_take_its_jobs(tmp_p
     )  # fmt: skip
     assert "tor1->agg1" in plan["shared"]
     assert not [link for link in plan["shared"] if link.startswith("h")]
+    assert plan["capture"]["links"] == []
+    whole = built(tmp_path, TWO_KINDS, "cluster.arrivals=dynamic", 'telemetry.capture.links="shared"')
+    all_of_them = whole.arm_plan("themis", measured(whole))
+    assert all_of_them["capture"]["links"] == all_of_them["shared"] == plan["shared"]
     assert [trial["seed"] for trial in plan["cluster"]["trials"]] == [1, 2]
     trial = plan["cluster"]["trials"][0]
     state = ClusterState.from_dict(trial["state"])
