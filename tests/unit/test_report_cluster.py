@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,24 @@ def test_the_summary_compares_and_never_divides_by_nothing(tmp_path: Path) -> No
     assert made["arms"]["ideal"]["marked_packets_per_iteration"]["value"] is None
     assert made["arms"]["themis"]["jobs"]["1/01-vgg"]["stays"] == 2
     assert set(made["ratios"]) == {"themis/themis+cassini", "themis/ideal", "themis+cassini/ideal"}
+
+
+def test_a_model_that_came_in_some_trials_only_has_the_figures_of_those(tmp_path: Path) -> None:
+    arms = summary.cluster_arms(write_run(tmp_path / "run"), SETTING)
+    some = {}
+    for name, (first, *_) in arms.items():
+        vgg = {job: life for job, life in first.jobs.items() if life.asked.model == "vgg"}
+        some[name] = [replace(first, jobs=vgg) for _ in range(3)] + [first]
+    made = summary.summarise(SETTING, some)
+    assert made["ratios"]["themis/themis+cassini"]["mean"]["low"] is not None
+    assert made["ratios"]["themis/themis+cassini"]["models"]["vgg"]["mean"]["low"] is not None
+    rare = made["ratios"]["themis/themis+cassini"]["models"]["dlrm"]["mean"]
+    whole = summary.summarise(SETTING, {name: trials[:1] for name, trials in arms.items()})
+    assert rare == whole["ratios"]["themis/themis+cassini"]["models"]["dlrm"]["mean"]
+    assert (
+        made["arms"]["themis"]["models"]["dlrm"]["iteration_s"]
+        == whole["arms"]["themis"]["models"]["dlrm"]["iteration_s"]
+    )
 
 
 def test_tables_show_both_counts_where_one_is_zero(tmp_path: Path) -> None:

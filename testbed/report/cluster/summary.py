@@ -101,6 +101,11 @@ def ce_packets(trials: Sequence[ClusterTrial], model: str | None = None) -> floa
     return float(sum(life.ce_packets.sum() for life in of)) / sum(len(life.iteration_s) for life in of)
 
 
+def of_model(trials: Sequence[ClusterTrial], model: str) -> list[ClusterTrial]:
+    """Return the trials in which a job of a model came: drawn again, others would leave its figures without any."""
+    return [one for one in trials if lives([one], model)]
+
+
 def models_of(trials: Sequence[ClusterTrial]) -> list[str]:
     """Return the models there are, sorted."""
     return sorted({life.asked.model for life in lives(trials)})
@@ -173,7 +178,7 @@ def _arm(trials: Trials) -> dict[str, Any]:
             model: {
                 "jobs": len(lives(trials, model)),
                 "iterations": len(iteration_s(trials, model)),
-                "iteration_s": _times(trials, model),
+                "iteration_s": _times(of_model(trials, model), model),
                 "ce_packets_per_iteration": {"value": ce_packets(trials, model)},
                 "completion_s": {"value": _completion_s(model)(trials)},
             }
@@ -221,14 +226,18 @@ def _ratios(above: Trials, below: Trials) -> dict[str, Any]:
         "relative": stats.ratio([above], [below], _relative),
         "completion_s": stats.ratio([above], [below], _completion_s()),
         "models": {
-            model: {
-                "mean": stats.ratio([above], [below], _mean_s(model)),
-                "p99": _p99_ratio(above, below, model),
-                "ce_packets_per_iteration": stats.ratio([above], [below], _ce(model)),
-            }
+            model: _ratios_of(of_model(above, model), of_model(below, model), model)
             for model in models_of(above)
             if model in models_of(below)
         },
+    }
+
+
+def _ratios_of(above: Trials, below: Trials, model: str) -> dict[str, Any]:
+    return {
+        "mean": stats.ratio([above], [below], _mean_s(model)),
+        "p99": _p99_ratio(above, below, model),
+        "ce_packets_per_iteration": stats.ratio([above], [below], _ce(model)),
     }
 
 
