@@ -60,9 +60,9 @@ def delete(topology: Topology) -> list[str]:
 def answer_misses_first() -> None:
     """Let the threads that make a flow for its first packet run before all else.
 
-    Otherwise they wait for the thread that answers the controller, most of a millisecond of virtual time: so long
-    packets of 50 Gbit/s, the first ones that were ever marked on a link, do not fit into their socket, and are lost.
-    Needs the switches to be there. On a machine that allows nobody a priority nothing changes.
+    Otherwise they wait for the thread that answers the controller, most of a millisecond of virtual time. What comes
+    meanwhile at 50 Gbit/s, the first packets that were ever marked on a link, does not fit into their socket and is
+    lost. Needs the switches to be there. On a machine that allows nobody a priority nothing changes.
     """
     for thread in handlers():
         with contextlib.suppress(PermissionError):
