@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from testbed.arm import SCRATCH, Arm
+from testbed.controller import Controller
 from testbed.errors import exit_code
 from testbed.net import tc
 from testbed.net.topology import Direction
 from testbed.programs import Status
+from testbed.telemetry.tables import Value
 
 LINK = "s1->s2"
 TABLES = {"counter": 0, "forwarding": 1}
@@ -32,15 +34,16 @@ class BrokenArm(Arm):
 
     def __init__(self, how: str, plan: dict[str, Any], out: Path) -> None:
         super().__init__(plan, out, Status(None))
-        self._how = how
+        self._how, self._counted = how, False
 
-    def _count(self, label: str, *rest: Any) -> None:
-        if label == "begin":
-            super()._count(label, *rest)
-            self._interfere()
-        else:
+    def _count(self, controller: Controller) -> list[tuple[Value, ...]]:
+        if self._counted:
             self._mend()
-            super()._count(label, *rest)
+            return super()._count(controller)
+        self._counted = True
+        counts = super()._count(controller)
+        self._interfere()
+        return counts
 
     def _interfere(self) -> None:
         direction = self.topology.direction(*LINK.split("->"))
