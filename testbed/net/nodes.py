@@ -58,10 +58,13 @@ def _start_shell(node: Node, command: Sequence[str]) -> None:
 
 
 class _Waking(Node):  # type: ignore[misc]
-    """A node whose shell begins with its first command: most are never given one."""
+    """A node whose shell begins with its first command: most are never given one. `_by` is what begins it."""
+
+    _by: Sequence[str] = ("mnexec", "-d")
 
     def _wake(self) -> None:
-        raise NotImplementedError
+        if self.shell is None:
+            _start_shell(self, self._by)
 
     def cmd(self, *args: Any, **options: Any) -> Any:
         """Runs a command in the node's shell."""
@@ -82,14 +85,11 @@ class FabricHost(_Waking, Host):  # type: ignore[misc]
         command, pipe = ["mnexec", "-dn", "cat"], subprocess.PIPE
         self._holder = subprocess.Popen(command, close_fds=False, bufsize=0, stdin=pipe, stdout=pipe)
         self.pid = self._holder.pid
+        self._by = ("mnexec", "-da", str(self.pid))
         there, back = cast(IO[bytes], self._holder.stdin), cast(IO[bytes], self._holder.stdout)
         there.write(b".")
         if back.read(1) != b".":  # it answers once it is where it should be
             raise EnvironmentLacks(f"{self.name} gets no network namespace of its own", "run as root")
-
-    def _wake(self) -> None:
-        if self.shell is None:
-            _start_shell(self, ["mnexec", "-da", str(self.pid)])
 
     def terminate(self) -> None:
         """Ends the shell, and then what holds the namespaces."""
@@ -126,10 +126,6 @@ class FabricSwitch(_Waking, OVSSwitch):  # type: ignore[misc]
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802, ARG002
         """Waits: until there is a shell, commands started beside it run where this process runs."""
         self.pid = os.getpid()
-
-    def _wake(self) -> None:
-        if self.shell is None:
-            _start_shell(self, ["mnexec", "-d"])
 
 
 class FabricIntf(Intf):  # type: ignore[misc]
