@@ -99,7 +99,8 @@ class Arm:
                 self.status.say(stage="trials")
             self.net.read_back()  # nobody may have changed a link while it was measured
             if lost := ovs.lost_packets():
-                raise NotValid(f"the switches lost {lost} packets while they made flows for them")
+                what = f"the switches lost {lost} packets while they made flows for them"
+                raise NotValid(f"{what}: a larger fabric.scale leaves them more time")
             self._write_manifest(readings)
             self.status.say(stage="files")
 

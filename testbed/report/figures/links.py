@@ -90,8 +90,9 @@ def _thresholds(axes: Axes, setting: Setting) -> None:
     axes.axhspan(
         setting.red_min_bytes / 1e3, setting.red_max_bytes / 1e3, color="#f2e2a8", alpha=0.45, linewidth=0, zorder=0
     )
-    marks = {setting.red_min_bytes: "marking starts", setting.red_max_bytes: "all marked"}
-    for at, label in marks.items():
+    # One below its line and one above: where a queue is much longer, the lines lie closer than the words are high.
+    marks = ((setting.red_min_bytes, "marking starts", "top"), (setting.red_max_bytes, "all marked", "bottom"))
+    for at, label, side in marks:
         axes.axhline(at / 1e3, color="#9c7a12", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
         axes.annotate(
             f"{label}, {at / 1e3:g} kB",
@@ -99,7 +100,7 @@ def _thresholds(axes: Axes, setting: Setting) -> None:
             xycoords=("axes fraction", "data"),
             xytext=(4, 0),
             textcoords="offset points",
-            va="center",
+            va=side,
             fontsize=7.5,
             color="#7d610c",
         )
